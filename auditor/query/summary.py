@@ -68,6 +68,7 @@ class Summary:
     captions: dict[str, int]  # usable rows of each kind, one for each caption of a medium
     flags: dict[str, int]  # flag -> usable rows that carry it
     duplicates: int
+    copy_rule: str  # which media are duplicates, in words
     unscored: int  # usable rows without p_mismatch
     no_estimate: dict[str, int]  # reason -> usable rows without p_mismatch
     competence: dict[str, dict[str, Any]]  # kind -> how well the model judges the corpus and its parts
@@ -98,7 +99,7 @@ class Summary:
         lines += [("no estimate", sentence) for sentence in self.explain_missing_estimates()]
         lines += [(f"model on {kind}s", words) for kind, words in self.describe_competence().items()]
         lines += [(f"flagged {flag}", format_count_share(count, self.usable)) for flag, count in self.flags.items()]
-        lines.append(("duplicates", format_count_share(self.duplicates, self.usable)))
+        lines.append(("duplicates", format_count_share(self.duplicates, self.usable) + self.copy_rule))
         if self.time_shifts:
             lines.append(("out of sync", self.time_shifts.words()))
         for column, values in self.typical.items():
@@ -145,6 +146,16 @@ def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     ]
 
 
+def describe_copy_rule(rule: dict[str, float | None]) -> str:
+    """For example: "; rule: equal files, or pixels that agree by 0.64 (...)"; empty in audits of earlier versions."""
+    cosine, candidate, agreement = (rule.get(name) for name in ("cosine", "candidate", "agreement"))
+    if cosine is None or candidate is None:
+        return ""
+    if agreement is None:
+        return f"; rule: equal files, or a cosine of {cosine:.3f} (no pixels compared)"
+    return f"; rule: equal files, or pixels that agree by {agreement:.2f} (compared from cosine {candidate:.2f} up)"
+
+
 def add_media_without_first_caption(database: AuditDatabase, usable: list[dict[str, Any]]) -> None:
     """Count media whose first caption is unusable (a bad span) by their next usable caption."""
     rows = database.rows(
@@ -186,6 +197,7 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         captions={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
         duplicates=sum(group["duplicates"] for group in usable),
+        copy_rule=describe_copy_rule(database.manifest.get("duplicates", {})),
         unscored=unscored,
         no_estimate={
             reason: count for reason, count in (("blind_encoder", blind), ("too_few_pairs", unscored - blind)) if count

@@ -50,11 +50,12 @@ def score_corpus(
         manifest.save(folder)
         raise AuditError(f"{error} ({describe_row_status(manifest)})") from error
     manifest.statistics, manifest.thresholds = context.statistics, context.thresholds
+    manifest.duplicates = context.duplicates
     manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
     manifest.model["head_settings"] = asdict(context.head.config)
-    manifest.settings |= {"words": context.words, "duplicates": context.duplicates}
+    manifest.settings["words"] = context.words
     score_shards(context, shards, engine, manifest, quiet)
     manifest.shard_priors = find_priors(folder, {shard: samples_file(shard) for shard in shards}, engine)
     if manifest.shard_priors:

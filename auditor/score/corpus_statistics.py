@@ -126,7 +126,7 @@ class ScoreContext:
     map: CorpusMap
     captions: CaptionCounts
     thresholds: dict[str, Any]
-    duplicates: dict[str, Any] = field(default_factory=dict)  # how many media repeat another, and the rule
+    duplicates: dict[str, float | None] = field(default_factory=dict)  # how many media repeat another, and the rule
     priors: Priors = field(default_factory=dict)  # of shards with an unusually high share of mismatches
 
     @cached_property

@@ -86,7 +86,7 @@ def search_duplicates(
     *,
     only: Sequence[str] | None = None,
     engine: Engine = SERIAL,
-) -> dict[str, Any]:
+) -> dict[str, float | None]:
     """Write which media of every shard repeat another; returns their number and the rule, for the manifest.
 
     With `only`, just the files of these shards are written: their media can repeat those of other shards, but not the

@@ -75,7 +75,7 @@ ALTERATIONS: dict[str, Alteration] = {
 
 WORDS = re.findall(
     r"\w+",
-    "order invoice total shipping address customer weekly report winter travel recipe garden engine update window student",
+    "order invoice total shipping address customer weekly report winter travel recipe garden engine update",
 )
 
 

@@ -6,9 +6,11 @@ from auditor.score.statistics.duplicates import (
     CopyRule,
     assign_cells,
     choose_cell_count,
+    choose_representatives,
     estimate_copy_threshold,
     find_copies,
     fit_cells,
+    link_groups,
 )
 from auditor.vectors import Floats, Ints
 from tests.support.duplicates import group_duplicates, list_cell
@@ -106,3 +108,46 @@ def test_a_model_with_a_narrow_cone_does_not_make_everything_a_copy() -> None:
     assert (cone @ cone.T).min() > 0.96
     assert estimate_copy_threshold(cone) > 0.999
     assert (group_duplicates(cone, different(200)) == np.arange(200)).all()
+
+
+def test_a_member_is_near_its_representative_and_groups_do_not_chain() -> None:
+    angles = np.radians([0, 14, 28, 42])  # each is near its neighbors only
+    chain = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    rule = CopyRule(0.96, 0.96, None)
+    media = list_cell(chain, different(4), np.ones(4, bool))
+    edges = find_copies(media, rule)
+    assert choose_representatives(4, edges).tolist() == [0, 0, 2, 2]
+
+
+def test_a_copy_of_a_member_points_to_nobody() -> None:
+    assert choose_representatives(4, np.array([[1, 2], [0, 1], [2, 3]])).tolist() == [0, 0, 2, 2]
+    assert choose_representatives(3, np.zeros((0, 2), np.int64)).tolist() == [0, 1, 2]
+
+
+def test_groups_of_different_cells_are_linked_if_the_representative_has_the_same_pixels() -> None:
+    picture, other = (np.random.default_rng(seed).integers(0, 256, 1024).astype(np.uint8) for seed in range(2))
+    thumbnails = np.stack([picture, picture, picture, other])
+    edges = np.array([[0, 1], [1, 2], [2, 3]])
+    alone = choose_representatives(4, edges)
+    assert alone.tolist() == [0, 0, 2, 2]
+    links = link_groups(alone, edges, thumbnails, 0.9)
+    assert links.tolist() == [[0, 2]]
+    assert choose_representatives(4, np.concatenate([edges, links])).tolist() == [0, 0, 0, 3]
+
+
+def test_pixels_decide_between_near_media_and_the_cosine_if_they_cannot() -> None:
+    picture, other = (np.random.default_rng(seed).integers(0, 256, 1024).astype(np.uint8) for seed in range(2))
+    gray = np.full(1024, 128, np.uint8)
+    near = normalize_rows(np.array([[1, 0.2, 0], [1, 0.2, 0.4], [1, 0.2, 0.1], [1, 0, 0], [1, 0.05, 0]]))
+    media = list_cell(near, different(5), np.ones(5, bool), np.stack([picture, picture, other, gray, gray]))
+    assert find_copies(media, CopyRule(0.99, 0.9, 0.64)).tolist() == [[0, 1], [3, 4]]
+    assert find_copies(media, CopyRule(0.9999, 0.9, 0.64)).tolist() == [[0, 1]]
+
+
+def test_many_copies_are_one_group_although_few_candidates_are_compared() -> None:
+    generator = np.random.default_rng(0)
+    picture = generator.integers(0, 256, 1024).astype(np.int64)
+    thumbnails = np.clip(picture + generator.integers(-2, 3, (60, 1024)), 0, 255).astype(np.uint8)
+    vectors = normalize_rows(np.ones(16) + 0.1 * generator.normal(size=(60, 16)))
+    edges = find_copies(list_cell(vectors, different(60), np.ones(60, bool), thumbnails), CopyRule(0.999, 0.8, 0.64))
+    assert len(edges) == 59 and not edges[:, 0].any()
