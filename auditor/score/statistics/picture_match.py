@@ -23,7 +23,7 @@ TURN = np.radians(4)
 SLACK = 0.15  # largest shift of a picture that keeps its size: the center of a picture whose edge was cut off
 GRAIN = 1.0  # variance of gray levels that a new encoding changes
 ROUGH = 0.75  # agreement at the points below which pictures differ
-CERTAIN = 0.95  # agreement that needs no refinement
+HOPELESS, CERTAIN = 0.25, 0.95  # agreement below and above which a refinement changes no decision
 TOGETHER = 256  # pictures refined together
 STRETCH = 12
 STROKE = 20.0  # standard deviation from which a stretch has its full weight
@@ -60,7 +60,7 @@ def compare_pictures(picture: Thumbnails, others: Thumbnails) -> Floats:
     for part in np.split(rows, range(TOGETHER, len(rows), TOGETHER)):
         first, second = np.repeat(picture[None].astype(np.float32), len(part), 0), others[part].astype(np.float32)
         agreement[part] = measure_agreement(first, second, warps[part])
-        unsure = np.flatnonzero(agreement[part] < CERTAIN)
+        unsure = np.flatnonzero((agreement[part] > HOPELESS) & (agreement[part] < CERTAIN))
         if len(unsure):
             first, second = first[unsure], second[unsure]
             agreement[part[unsure]] = measure_agreement(first, second, refine_warps(first, second, warps[part[unsure]]))
@@ -162,8 +162,10 @@ def measure_agreement(first: Floats, second: Floats, warps: Floats) -> Floats:
 
 def _compare_stretches(a: Floats, b: Floats, inside: Floats) -> Floats:
     def average(values: Floats) -> npt.NDArray[np.float64]:
-        total = np.cumsum(np.pad(values, ((0, 0), (0, 0), (1, 0))), axis=2, dtype=np.float64)
-        return np.asarray(total[:, :, STRETCH:] - total[:, :, :-STRETCH]) / STRETCH
+        total = np.cumsum(values, axis=2, dtype=np.float64)
+        part = total[:, :, STRETCH - 1 :].copy()
+        part[:, :, 1:] -= total[:, :, :-STRETCH]
+        return part / STRETCH
 
     mean_a, mean_b = average(a), average(b)
     variances = [np.maximum(average(p * p) - mean**2, 0) for p, mean in ((a, mean_a), (b, mean_b))]
