@@ -119,7 +119,7 @@ def plan_search(
     spaces = [(rule, visual)]
     if rule.agreement is not None:
         layouts = compute_layouts(thumbnails[find_structure(thumbnails)])
-        spaces.append((replace(rule, candidate=LAYOUT_COSINE), layouts))
+        spaces.append((replace(rule, candidate=LAYOUT_COSINE, cosine=np.inf), layouts))
     plans = []
     for number, (space_rule, vectors) in enumerate(spaces):
         cells = fit_cells(vectors, count, config.seed)
@@ -148,7 +148,7 @@ def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple
 
 
 def _search_space(plan: SearchPlan, shards: Sequence[str], starts: Ints, engine: Engine) -> Ints:
-    """Pairs (E, 2) of a medium and a copy of it."""
+    """Copies by embedding or by layout, as those of `_search_cells`."""
     batches: dict[int, list[tuple[str, int]]] = {}
     for shard, start in zip(shards, starts.tolist(), strict=True):
         batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
@@ -208,7 +208,7 @@ def _assign_media(plan: SearchPlan, shard: str, start: int) -> dict[str, Any]:
 
 
 def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
-    """Copies in one group of cells: pairs (E, 2) of a medium and a copy of it."""
+    """Copies in one group of cells: rows (E, 3) as those of `find_copies`, with the numbers of media in the corpus."""
     parts = []
     for name in files:
         with plan.folder.open_table(name) as parquet:
@@ -218,14 +218,16 @@ def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
     table = pa.concat_tables(parts)
     columns = {name: table[name].to_numpy() for name in table.column_names if name not in ("vector", "thumbnail")}
     order = np.lexsort((columns["medium"], -columns["worth"], columns["writable"], columns["cell"]))
-    edges = [np.zeros((0, 2), np.int64)]
+    edges = [np.zeros((0, 3), np.int64)]
     for rows in np.split(order, np.flatnonzero(np.diff(columns["cell"][order])) + 1):
         if len(rows) < 2:
             continue
         vectors, thumbnails = (_read_rows(table[name], rows, kind) for name, kind in ROW_BYTES.items())
         mark, file, home = (columns[name][rows] for name in ("mark", "file", "home"))
         media = CellMedia(vectors.astype(np.float32), thumbnails, mark, file, home)
-        edges.append(columns["medium"][rows[find_copies(media, plan.rule)]])
+        copies = find_copies(media, plan.rule)
+        copies[:, :2] = columns["medium"][rows[copies[:, :2]]]
+        edges.append(copies)
     return np.concatenate(edges)
 
 
@@ -239,7 +241,7 @@ def _read_rows(column: Any, rows: Ints, kind: Any) -> Any:
 
 def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: Ints, engine: Engine) -> int:
     """Write duplicates/<shard>.parquet for shards with duplicates; returns the number of media that repeat another."""
-    media, ends = np.unique(edges, return_inverse=True)
+    media, ends = np.unique(edges[:, :2], return_inverse=True)
     if not len(media):
         return 0
     shard = np.searchsorted(starts, media, side="right") - 1
@@ -248,7 +250,7 @@ def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: I
     uid, worth, thumbnails = (np.concatenate(column) for column in zip(*parts, strict=True))
     writable = np.isin(shards, list(plan.writable))[shard]
     order = np.lexsort((media, -worth, writable))  # best first
-    edges = np.sort(np.argsort(order)[ends.reshape(-1, 2)], axis=1)
+    edges = np.column_stack([np.sort(np.argsort(order)[ends.reshape(-1, 2)], axis=1), edges[:, 2]])
     representative = choose_representatives(len(media), edges)
     if plan.rule.agreement is not None:
         links = link_groups(representative, edges, thumbnails[order], plan.rule.agreement)

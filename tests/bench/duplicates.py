@@ -93,7 +93,7 @@ def search(place: str, count: int, answer: "list[float]") -> None:
     started, cpu = time.perf_counter(), time.process_time()
     counts = [ShardCounts(f"{number:05d}", Counter(image=SHARD), Counter(image=SHARD)) for number in range(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = search_duplicates(Folder(place), counts, ScoreConfig(near_duplicate=1 - COPY_DISTANCE))
+    found = search_duplicates(Folder(place), counts, ScoreConfig(near_duplicate=1 - COPY_DISTANCE))["repeats"]
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     answer.put([found, time.perf_counter() - started, time.process_time() - cpu, before, after])  # type: ignore[attr-defined]
 

@@ -25,7 +25,7 @@ def group_duplicates(visual: Floats, marks: Ints, cells: Floats | None = None) -
     for current in np.unique(cell):
         inside = np.flatnonzero(cell == current)
         members = number[inside]
-        edges.append(members[find_copies(list_cell(visual[members], marks[members], home[inside]), rule)])
+        edges.append(members[find_copies(list_cell(visual[members], marks[members], home[inside]), rule)[:, :2]])
     return choose_representatives(len(visual), np.concatenate(edges))
 
 

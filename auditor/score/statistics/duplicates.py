@@ -29,8 +29,9 @@ COPY_DISTANCE = 0.04
 CANDIDATE_DISTANCE = 0.32
 LAYOUT_COSINE = 0.95  # of altered copies of one size at least 0.98; 600 photos have no pair of that
 # Copies agree by 0.63 or more in their pixels, the nearest of other photos by up to 0.50, pages of a template by 0.60.
-LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.64, 0.95
+LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.64, 0.98
 AGREEMENT_MARGIN = 0.2  # above the agreement of 99% of the random pairs of the corpus
+CROWD, WITNESSES = 24, 8  # a picture with so many candidates is compared with some of the farther half of them
 RANDOM_PAIRS = (64, 32)  # pictures, each with so many others
 CANDIDATES = 6  # nearest media whose pixels are compared; more, as long as half of them are copies
 ONE_CELL = 20_000  # media up to which comparing all pairs is faster
@@ -137,53 +138,70 @@ class CellMedia:
 
 
 def find_copies(media: CellMedia, rule: CopyRule) -> Ints:
-    """Pairs (E, 2) of a medium and a copy of it that comes later. A copy is not compared further."""
+    """Rows (E, 3): a medium, a later copy of it, and whether pixels alone prove it. A copy is not compared further."""
     equal = media.group_equal()
     rows, index = np.unique(equal, return_inverse=True)
     resident = np.zeros(len(rows), bool)
     np.logical_or.at(resident, index.reshape(-1), media.home)
-    vectors, files, free = np.ascontiguousarray(media.vectors[rows]), media.files[rows], np.ones(len(rows), bool)
-    repeats = np.flatnonzero(equal != np.arange(len(equal)))
-    edges = [np.stack([equal[repeats], repeats], axis=1)]
+    vectors, thumbnails, files = np.ascontiguousarray(media.vectors[rows]), media.thumbnails[rows], media.files[rows]
+    original, is_proved = np.arange(len(rows)), np.ones(len(rows), bool)
     for block in iterate_blocks(len(rows), len(rows)):
-        cosine = vectors[block] @ vectors[block.start :].T
+        start = block.start if rule.agreement is None else 0  # earlier media matter only in a crowd
+        cosine = vectors[block] @ vectors[start:].T
         row, column = np.nonzero(cosine >= rule.candidate)
-        a, b = row + block.start, column + block.start
-        chosen = (a < b) & (resident[a] | resident[b]) & (files[a] != files[b])
-        row, column, a, b = row[chosen], column[chosen], a[chosen], b[chosen]
-        for pairs in np.split(np.arange(len(a)), np.flatnonzero(np.diff(a)) + 1) if len(a) else ():
-            pairs = pairs[free[b[pairs]]]
-            if not len(pairs) or not free[a[pairs[0]]]:
+        first, column = row + block.start, column + start
+        chosen = (first != column) & (resident[first] | resident[column]) & (files[first] != files[column])
+        row, column = row[chosen], column[chosen]
+        for near in np.split(np.arange(len(row)), np.flatnonzero(np.diff(row)) + 1) if len(row) else ():
+            number, others = row[near[0]] + block.start, column[near]
+            is_free = (others > number) & (original[others] == others)
+            if original[number] != number or not is_free.any():
                 continue
-            nearness = cosine[row[pairs], column[pairs]]
-            order = np.argsort(-nearness, kind="stable")
-            others = rows[b[pairs[order]]]
-            first = rows[a[pairs[0]]]
-            copies = _verify_copies(media.thumbnails[first], media.thumbnails[others], nearness[order], rule)
-            free[b[pairs[order[copies]]]] = False
-            edges.append(np.stack([np.full(len(copies), first), others[copies]], axis=1))
-    return np.concatenate(edges)
+            order = np.argsort(-cosine[row[near], others - start], kind="stable")
+            limit = choose_limit(thumbnails[number], thumbnails[others[order]], rule.agreement)
+            others = others[order[is_free[order]]]
+            nearness = cosine[row[near[0]], others - start]
+            copies = others[_verify_copies(thumbnails, number, others, nearness, rule, limit)]
+            original[copies], is_proved[copies] = number, limit < HIGHEST_AGREEMENT
+    first, repeats = rows[original[index.reshape(-1)]], np.arange(len(equal))
+    edges = np.stack([first, repeats, is_proved[index.reshape(-1)].astype(np.int64)], axis=1)
+    return np.asarray(edges[first != repeats])
 
 
-def _verify_copies(picture: Thumbnails, others: Thumbnails, cosine: Floats, rule: CopyRule) -> Ints:
-    """Which of the others, nearest first, are copies of a picture."""
+def _verify_copies(
+    thumbnails: Thumbnails, number: int, others: Ints, cosine: Floats, rule: CopyRule, limit: float
+) -> Bools:
+    """Which of the others, nearest first, are copies of a medium."""
+    is_near = cosine >= rule.cosine
     if rule.agreement is None:
-        return np.flatnonzero(cosine >= rule.cosine)
-    copies: list[Ints] = []
+        return is_near
+    is_copy = np.zeros(len(others), bool)
     for start in range(0, len(others), CANDIDATES):
         part = slice(start, start + CANDIDATES)
-        agreement = compare_pictures(picture, others[part])
-        is_copy = np.where(np.isnan(agreement), cosine[part] >= rule.cosine, agreement >= rule.agreement)
-        copies.append(np.flatnonzero(is_copy) + start)
-        if is_copy.mean() < 0.5:
+        agreement = compare_pictures(thumbnails[number], thumbnails[others[part]])
+        is_proved = (agreement >= limit) & (is_near[part] | (limit < HIGHEST_AGREEMENT))
+        is_copy[part] = np.where(np.isnan(agreement), is_near[part], is_proved)
+        if is_copy[part].mean() < 0.5:
             break
-    return np.concatenate(copies)
+    return is_copy
+
+
+def choose_limit(picture: Thumbnails, others: Thumbnails, agreement: float | None) -> float:
+    """The agreement of a copy of a picture: more than `agreement` if many others look alike, such as star patterns.
+
+    From HIGHEST_AGREEMENT on, pixels prove little, and copies need the cosine of copies as well.
+    """
+    if agreement is None or len(others) < CROWD:
+        return agreement or 0.0
+    witnesses = np.linspace(len(others) // 2, len(others) - 1, WITNESSES).astype(np.int64)
+    usual = np.nan_to_num(compare_pictures(picture, others[witnesses])).max()
+    return max(agreement, min(HIGHEST_AGREEMENT, float(usual) + AGREEMENT_MARGIN))
 
 
 def choose_representatives(count: int, edges: Ints) -> Ints:
     """For each of `count` media, best first, the best one that it is a copy of: itself if it is a copy of none.
 
-    `edges` (E, 2) are pairs of a medium and a later copy. A representative represents itself.
+    `edges` (E, 2 or more) begin with a medium and a later copy. A representative represents itself.
     """
     representative = np.arange(count)
     edges = edges[np.argsort(edges[:, 0], kind="stable")]
@@ -195,17 +213,17 @@ def choose_representatives(count: int, edges: Ints) -> Ints:
 
 
 def link_groups(representative: Ints, edges: Ints, thumbnails: Thumbnails, agreement: float) -> Ints:
-    """More pairs like `edges`: members of a group that are copies of the representative of a better group.
+    """More rows like `edges`: members of a group that are copies of the representative of a better group.
 
-    Two groups that share an edge were found in different cells, or one has a medium that resembles both.
+    Groups that share an edge were found in different cells. Only edges that pixels alone prove count.
     """
-    links = np.unique(np.sort(representative[edges], axis=1), axis=0)
+    links = np.unique(np.sort(representative[edges[edges[:, 2] > 0, :2]], axis=1), axis=0)
     links = links[links[:, 0] != links[:, 1]]
     order = np.argsort(representative, kind="stable")
     starts, ends = (np.searchsorted(representative[order], links[:, 1], side) for side in ("left", "right"))
-    pairs = [np.zeros((0, 2), np.int64)]
+    pairs = [np.zeros((0, 3), np.int64)]
     for (first, _), start, end in zip(links, starts, ends, strict=True):
         members = order[start:end]
         copies = members[compare_pictures(thumbnails[first], thumbnails[members]) >= agreement]
-        pairs.append(np.stack([np.full(len(copies), first), copies], axis=1))
+        pairs.append(np.stack([np.full(len(copies), first), copies, np.ones_like(copies)], axis=1))
     return np.concatenate(pairs)
