@@ -41,8 +41,8 @@ def measure_pixels(frames: Pixels) -> PixelFacts:
 
 def make_thumbnail(frames: Pixels) -> bytes:
     """Return 32 x 32 gray levels of the middle frame of (F, H, W, 3), in which copies of a medium are recognized."""
-    picture = Image.fromarray(compute_luma(frames[len(frames) // 2]))
-    return picture.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX).tobytes()
+    picture = Image.fromarray(frames[len(frames) // 2])
+    return compute_luma(np.asarray(picture.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX))).tobytes()
 
 
 def compute_luma(frames: Pixels) -> Pixels:

@@ -81,6 +81,8 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
             "media_digest": [name.rjust(32, "0")[::-1] for name in names],
             "status": pa.array(["ok"] * SHARD),
             "caption_index": pa.array(np.zeros(SHARD, np.int32)),
+            "start": pa.nulls(SHARD, pa.float64()),
+            "end": pa.nulls(SHARD, pa.float64()),
             "width": ones,
             "height": ones,
             "media_size": pa.array(np.ones(SHARD, np.int64)),

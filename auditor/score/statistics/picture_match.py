@@ -27,15 +27,15 @@ HOPELESS, CERTAIN = 0.25, 0.95  # agreement below and above which a refinement c
 TOGETHER = 256  # pictures refined together
 STRETCH = 12
 STROKE = 20.0  # standard deviation from which a stretch has its full weight
-FLAT = 1.5  # standard deviation of a blank picture
+SMOOTH = 0.5  # deviation from the blurred picture: 4 and more on photos, at most 0.4 on blank and blurred ones
 SAME_TONE = 8.0
 Thumbnails = npt.NDArray[np.uint8]  # (N, SIDE * SIDE); all zero: none is stored
 Y, X = (axis.ravel() for axis in np.indices((SIDE, SIDE), np.float32) * 2 / SIDE + 1 / SIDE - 1)
 
 
 def find_structure(thumbnails: Thumbnails) -> Bools:
-    """Return which thumbnails show something; a blank picture has nothing that could be compared."""
-    return np.asarray(thumbnails.std(axis=1) > FLAT, bool)
+    """Return which thumbnails show something; a blank or blurred picture has nothing that could be compared."""
+    return np.asarray((thumbnails - blur(thumbnails)).std(axis=1) > SMOOTH, bool)
 
 
 def compute_layouts(thumbnails: Thumbnails) -> Floats:
@@ -48,15 +48,20 @@ def compute_layouts(thumbnails: Thumbnails) -> Floats:
 
 
 def compare_pictures(picture: Thumbnails, others: Thumbnails) -> Floats:
-    """Agreement (P,) of a thumbnail (S,) with P others, at most 1; NaN if pixels cannot tell: none stored, or blank."""
+    """Agreement (P,) of a thumbnail (S,) with P others, at most 1.
+
+    NaN if pixels cannot tell: none are stored, or both pictures are blank or blurred and have the same tones.
+    """
     agreement = np.zeros(len(others), np.float32)
-    spread, tone = others.std(axis=1), others.mean(axis=1)
-    blank = (spread <= FLAT) & (picture.std() <= FLAT) & (np.abs(tone - picture.mean()) <= SAME_TONE)
-    agreement[blank | ~others.any(axis=1) | (not picture.any())] = np.nan
-    if np.isnan(agreement).all():
+    is_smooth = ~find_structure(others) & ~find_structure(picture[None])
+    difference = np.abs(others.astype(np.int16) - picture).mean(axis=1)
+    agreement[(is_smooth & (difference <= SAME_TONE)) | ~others.any(axis=1) | (not picture.any())] = np.nan
+    rows = np.flatnonzero(~is_smooth & ~np.isnan(agreement))
+    if not len(rows):
         return agreement
-    warps, rough = find_warps(picture, others)
-    rows = np.flatnonzero((rough >= ROUGH) & ~np.isnan(agreement))
+    warps, rough = np.zeros((len(others), 6), np.float32), np.zeros(len(others), np.float32)
+    warps[rows], rough[rows] = find_warps(picture, others[rows])
+    rows = np.flatnonzero(rough >= ROUGH)
     for part in np.split(rows, range(TOGETHER, len(rows), TOGETHER)):
         first, second = np.repeat(picture[None].astype(np.float32), len(part), 0), others[part].astype(np.float32)
         agreement[part] = measure_agreement(first, second, warps[part])
