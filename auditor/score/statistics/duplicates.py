@@ -32,7 +32,7 @@ LAYOUT_COSINE = 0.95  # of altered copies of one size at least 0.98; 600 photos 
 LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.64, 0.98
 AGREEMENT_MARGIN = 0.2  # above the agreement of 99% of the random pairs of the corpus
 CROWD, WITNESSES = 24, 8  # a picture with so many candidates is compared with some of the farther half of them
-RANDOM_PAIRS = (64, 32)  # pictures, each with so many others
+RANDOM_PAIRS = (64, 32)  # pictures, each with so many candidates
 CANDIDATES = 6  # nearest media whose pixels are compared; more, as long as half of them are copies
 ONE_CELL = 20_000  # media up to which comparing all pairs is faster
 MOST_CELLS = 16_384
@@ -74,9 +74,11 @@ def estimate_agreement(pictures: Thumbnails) -> float:
     generator = np.random.default_rng(0)
     first, count = generator.permutation(len(pictures))[: RANDOM_PAIRS[0]], min(RANDOM_PAIRS[1], len(pictures))
     pairs = [(row, generator.choice(len(pictures), count, replace=False)) for row in first]
-    values = np.concatenate([compare_pictures(pictures[row], pictures[others[others != row]]) for row, others in pairs])
-    usual = float(np.quantile(values, 0.99)) if len(values) else 0.0
-    return float(np.clip(usual + AGREEMENT_MARGIN, LOWEST_AGREEMENT, HIGHEST_AGREEMENT))
+    values = np.concatenate(
+        [compare_pictures(pictures[row], pictures[candidates[candidates != row]]) for row, candidates in pairs]
+    )
+    typical = float(np.quantile(values, 0.99)) if len(values) else 0.0
+    return float(np.clip(typical + AGREEMENT_MARGIN, LOWEST_AGREEMENT, HIGHEST_AGREEMENT))
 
 
 def estimate_copy_threshold(visual: Floats) -> float:
@@ -153,15 +155,15 @@ def find_copies(media: CellMedia, rule: CopyRule) -> Ints:
         chosen = (first != column) & (resident[first] | resident[column]) & (files[first] != files[column])
         row, column = row[chosen], column[chosen]
         for near in np.split(np.arange(len(row)), np.flatnonzero(np.diff(row)) + 1) if len(row) else ():
-            number, others = row[near[0]] + block.start, column[near]
-            is_free = (others > number) & (original[others] == others)
+            number, candidates = row[near[0]] + block.start, column[near]
+            is_free = (candidates > number) & (original[candidates] == candidates)
             if original[number] != number or not is_free.any():
                 continue
-            order = np.argsort(-cosine[row[near], others - start], kind="stable")
-            limit = choose_limit(thumbnails[number], thumbnails[others[order]], rule.agreement)
-            others = others[order[is_free[order]]]
-            nearness = cosine[row[near[0]], others - start]
-            copies = others[_verify_copies(thumbnails, number, others, nearness, rule, limit)]
+            order = np.argsort(-cosine[row[near], candidates - start], kind="stable")
+            limit = choose_limit(thumbnails[number], thumbnails[candidates[order]], rule.agreement)
+            candidates = candidates[order[is_free[order]]]
+            nearness = cosine[row[near[0]], candidates - start]
+            copies = candidates[_verify_copies(thumbnails, number, candidates, nearness, rule, limit)]
             original[copies], is_proved[copies] = number, limit < HIGHEST_AGREEMENT
     first, repeats = rows[original[index.reshape(-1)]], np.arange(len(equal))
     edges = np.stack([first, repeats, is_proved[index.reshape(-1)].astype(np.int64)], axis=1)
@@ -169,16 +171,16 @@ def find_copies(media: CellMedia, rule: CopyRule) -> Ints:
 
 
 def _verify_copies(
-    thumbnails: Thumbnails, number: int, others: Ints, cosine: Floats, rule: CopyRule, limit: float
+    thumbnails: Thumbnails, number: int, candidates: Ints, cosine: Floats, rule: CopyRule, limit: float
 ) -> Bools:
-    """Which of the others, nearest first, are copies of a medium."""
+    """Which of the candidates, nearest first, are copies of a medium."""
     is_near = cosine >= rule.cosine
     if rule.agreement is None:
         return is_near
-    is_copy = np.zeros(len(others), bool)
-    for start in range(0, len(others), CANDIDATES):
+    is_copy = np.zeros(len(candidates), bool)
+    for start in range(0, len(candidates), CANDIDATES):
         part = slice(start, start + CANDIDATES)
-        agreement = compare_pictures(thumbnails[number], thumbnails[others[part]])
+        agreement = compare_pictures(thumbnails[number], thumbnails[candidates[part]])
         is_proved = (agreement >= limit) & (is_near[part] | (limit < HIGHEST_AGREEMENT))
         is_copy[part] = np.where(np.isnan(agreement), is_near[part], is_proved)
         if is_copy[part].mean() < 0.5:
@@ -186,16 +188,16 @@ def _verify_copies(
     return is_copy
 
 
-def choose_limit(picture: Thumbnails, others: Thumbnails, agreement: float | None) -> float:
+def choose_limit(picture: Thumbnails, candidates: Thumbnails, agreement: float | None) -> float:
     """The agreement of a copy of a picture: more than `agreement` if many others look alike, such as star patterns.
 
     From HIGHEST_AGREEMENT on, pixels prove little, and copies need the cosine of copies as well.
     """
-    if agreement is None or len(others) < CROWD:
+    if agreement is None or len(candidates) < CROWD:
         return agreement or 0.0
-    witnesses = np.linspace(len(others) // 2, len(others) - 1, WITNESSES).astype(np.int64)
-    usual = np.nan_to_num(compare_pictures(picture, others[witnesses])).max()
-    return max(agreement, min(HIGHEST_AGREEMENT, float(usual) + AGREEMENT_MARGIN))
+    witnesses = np.linspace(len(candidates) // 2, len(candidates) - 1, WITNESSES).astype(np.int64)
+    typical = np.nan_to_num(compare_pictures(picture, candidates[witnesses])).max()
+    return max(agreement, min(HIGHEST_AGREEMENT, float(typical) + AGREEMENT_MARGIN))
 
 
 def choose_representatives(count: int, edges: Ints) -> Ints:

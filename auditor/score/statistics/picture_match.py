@@ -47,23 +47,23 @@ def compute_layouts(thumbnails: Thumbnails) -> Floats:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6), np.float32)
 
 
-def compare_pictures(picture: Thumbnails, others: Thumbnails) -> Floats:
-    """Agreement (P,) of a thumbnail (S,) with P others, at most 1.
+def compare_pictures(picture: Thumbnails, candidates: Thumbnails) -> Floats:
+    """Agreement (P,) of a thumbnail (S,) with P candidates, at most 1.
 
     NaN if pixels cannot tell: none are stored, or both pictures are blank or blurred and have the same tones.
     """
-    agreement = np.zeros(len(others), np.float32)
-    is_smooth = ~find_structure(others) & ~find_structure(picture[None])
-    difference = np.abs(others.astype(np.int16) - picture).mean(axis=1)
-    agreement[(is_smooth & (difference <= SAME_TONE)) | ~others.any(axis=1) | (not picture.any())] = np.nan
+    agreement = np.zeros(len(candidates), np.float32)
+    is_smooth = ~find_structure(candidates) & ~find_structure(picture[None])
+    difference = np.abs(candidates.astype(np.int16) - picture).mean(axis=1)
+    agreement[(is_smooth & (difference <= SAME_TONE)) | ~candidates.any(axis=1) | (not picture.any())] = np.nan
     rows = np.flatnonzero(~is_smooth & ~np.isnan(agreement))
     if not len(rows):
         return agreement
-    warps, rough = np.zeros((len(others), 6), np.float32), np.zeros(len(others), np.float32)
-    warps[rows], rough[rows] = find_warps(picture, others[rows])
+    warps, rough = np.zeros((len(candidates), 6), np.float32), np.zeros(len(candidates), np.float32)
+    warps[rows], rough[rows] = find_warps(picture, candidates[rows])
     rows = np.flatnonzero(rough >= ROUGH)
     for part in np.split(rows, range(TOGETHER, len(rows), TOGETHER)):
-        first, second = np.repeat(picture[None].astype(np.float32), len(part), 0), others[part].astype(np.float32)
+        first, second = np.repeat(picture[None].astype(np.float32), len(part), 0), candidates[part].astype(np.float32)
         agreement[part] = measure_agreement(first, second, warps[part])
         unsure = np.flatnonzero((agreement[part] > HOPELESS) & (agreement[part] < CERTAIN))
         if len(unsure):
@@ -72,11 +72,11 @@ def compare_pictures(picture: Thumbnails, others: Thumbnails) -> Floats:
     return agreement
 
 
-def find_warps(picture: Thumbnails, others: Thumbnails) -> tuple[Floats, Floats]:
-    """The warp (P, 6) that lays a picture best over each of P others, and its correlation (P,) at the points."""
+def find_warps(picture: Thumbnails, candidates: Thumbnails) -> tuple[Floats, Floats]:
+    """The warp (P, 6) that lays a picture best over each of P candidates, and its correlation (P,) at the points."""
     warps, places, center = list_warps()
     patches = blur(picture[None])[0][places]  # (W, G)
-    target = blur(others)[:, center]
+    target = blur(candidates)[:, center]
     target -= target.mean(axis=1, keepdims=True)
     noise = GRAIN * len(center)
     target /= np.sqrt((target**2).sum(axis=1, keepdims=True) + noise)
@@ -84,7 +84,7 @@ def find_warps(picture: Thumbnails, others: Thumbnails) -> tuple[Floats, Floats]
     patches /= np.sqrt(np.einsum("wg,wg->w", patches, patches) + noise)[:, None]
     correlation = patches @ target.T
     best = correlation.argmax(axis=0)
-    return warps[best], correlation[best, np.arange(len(others))]
+    return warps[best], correlation[best, np.arange(len(candidates))]
 
 
 @cache
@@ -121,9 +121,9 @@ def sample_pixels(pictures: Floats, warps: Floats) -> tuple[Floats, Floats, Floa
     across, down = (warps[:, i : i + 1] * X + warps[:, i + 1 : i + 2] * Y + warps[:, i + 2 : i + 3] for i in (0, 3))
     inside = (np.abs(across) <= 1) & (np.abs(down) <= 1)
     u, v = (across + 1) * SIDE / 2 - 0.5, (down + 1) * SIDE / 2 - 0.5
-    left, top = (np.clip(np.floor(w), 0, SIDE - 2).astype(np.int64) for w in (u, v))
-    u, v = np.clip(u - left, 0, 1), np.clip(v - top, 0, 1)
-    corner = top * SIDE + left
+    west, top = (np.clip(np.floor(w), 0, SIDE - 2).astype(np.int64) for w in (u, v))
+    u, v = np.clip(u - west, 0, 1), np.clip(v - top, 0, 1)
+    corner = top * SIDE + west
     a, b, c, d = (np.take_along_axis(pictures, corner + step, 1) for step in (0, 1, SIDE, SIDE + 1))
     upper, lower = a + (b - a) * u, c + (d - c) * u
     slope_across = ((b - a) * (1 - v) + (d - c) * v) * (SIDE / 2)
