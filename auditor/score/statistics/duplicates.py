@@ -24,15 +24,15 @@ from auditor.vectors import Bools, Floats, Ints
 # two of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75
 # have at least 0.988. A model with all media in a narrow cone has a smaller mean distance and so a higher threshold.
 COPY_DISTANCE = 0.04
-# From this distance down, pixels are compared. 900 altered copies of 80 photos (tests/bench/copies.py) are nearer, but
+# From this distance down, pixels are compared. 720 altered copies of 80 photos (tests/bench/copies.py) are nearer, but
 # for gray and tiny ones, which have the same layout.
 CANDIDATE_DISTANCE = 0.32
-LAYOUT_COSINE = 0.95  # of altered copies of one size at least 0.98; 600 photos have no pair of that
+LAYOUT_COSINE = 0.95  # copies that are saved again, tiny or gray have at least 0.99; 600 photos have no pair of that
 # Copies agree by 0.63 or more in their pixels, the nearest of other photos by up to 0.50, pages of a template by 0.60.
 LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.64, 0.98
 AGREEMENT_MARGIN = 0.2  # above the agreement of 99% of the random pairs of the corpus
 CROWD, WITNESSES = 24, 8  # a picture with so many candidates is compared with some of the farther half of them
-RANDOM_PAIRS = (64, 32)  # pictures, each with so many candidates
+RANDOM_PAIRS = (64, 32)  # pictures, each with so many others
 CANDIDATES = 6  # nearest media whose pixels are compared; more, as long as half of them are copies
 ONE_CELL = 20_000  # media up to which comparing all pairs is faster
 MOST_CELLS = 16_384
