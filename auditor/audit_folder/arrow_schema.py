@@ -8,6 +8,8 @@ from auditor.schema import COLUMNS
 from auditor.schema import FACTS as FACT_NAMES
 from auditor.schema import SCORES as SCORE_NAMES
 
+THUMBNAIL_BYTES = 32 * 32
+
 
 def get_arrow_type(column: str) -> pa.DataType:
     return pa.type_for_alias(COLUMNS[column].type)
@@ -37,6 +39,7 @@ def build_embeddings_schema(dim: int) -> pa.Schema:
 
     The row of a medium's first caption holds its `visual` and `frame_embeddings`; they are null in the other rows. A
     span of a video is a medium of its own. The row of the video's first caption holds the frames around its spans.
+    `thumbnail` holds 32 x 32 gray levels of a picture or of the middle frame of a video; a span has none.
     """
     vector = pa.list_(pa.float16(), dim)
     return pa.schema(
@@ -48,5 +51,6 @@ def build_embeddings_schema(dim: int) -> pa.Schema:
             ("frame_times", pa.list_(pa.float32())),
             ("context_embeddings", pa.list_(vector)),
             ("context_times", pa.list_(pa.float32())),
+            ("thumbnail", pa.binary(THUMBNAIL_BYTES)),
         ]
     )

@@ -118,6 +118,13 @@ def read_vector_matrix(vectors: Any, dim: int) -> Floats:
     return matrix
 
 
+def read_thumbnails(table: pa.Table) -> npt.NDArray[np.uint8]:
+    """Return the thumbnails (N, 1024) of a table's rows; all zero if none is stored."""
+    size = arrow_schema.THUMBNAIL_BYTES
+    column = table["thumbnail"].to_pylist() if "thumbnail" in table.column_names else [None] * table.num_rows
+    return np.frombuffer(b"".join(value or bytes(size) for value in column), np.uint8).reshape(-1, size)
+
+
 def _read_frames(table: Any, media_rows: Ints, dim: int) -> tuple[Floats, Bools] | tuple[None, None]:
     lists = table.column("frame_embeddings").take(pa.array(media_rows))
     counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)

@@ -46,7 +46,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
     "settings": {
         "score": {
             **dict.fromkeys(("reference", "fit_pairs", "prototypes", "topics", "seed"), int),
-            "near_duplicate": (*NUMBER, type(None)),
+            **dict.fromkeys(("near_duplicate", "copy_agreement"), (*NUMBER, type(None))),
             **dict.fromkeys(("target", "keep_duplicate"), str),
         }
     },
@@ -58,6 +58,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
     "shard_problems": [{"shard": str}],
     "statistics": {"": {}},
     "thresholds": {"": NUMBER},
+    "duplicates": {"": (*NUMBER, type(None))},
     "shard_priors": {"": NUMBER},
     "fitted_on": (list, type(None)),
     "drift": [{}],
@@ -121,6 +122,7 @@ class Manifest:
     shard_problems: list[dict[str, str]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     thresholds: dict[str, Any] = field(default_factory=dict)
+    duplicates: dict[str, float | None] = field(default_factory=dict)  # number of repeated media, and the rule
     shard_priors: dict[str, float] = field(default_factory=dict)  # log-odds added to p_mismatch of a shard
     fitted_on: list[str] | None = None  # shards of the corpus-wide statistics, if others were added later
     drift: list[dict[str, Any]] = field(default_factory=list)  # of the added shards

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from model.training.training_config import TrainConfig
 
 FULL, QUICK = 1500, 400  # samples to audit
-COPIES = 0.9999  # cosine: the small model embeds many different scenes almost identically
 ARCHITECTURE = Path(__file__).with_name("small.json")
 TOKENS = 52  # context length in small.json: the longest captions of the grammar fit
 
@@ -103,7 +102,6 @@ def make_training_config(config: DemoConfig, corpus: Path) -> "TrainConfig":
 def audit_demo_corpus(config: DemoConfig, corpus: Path, model: Path) -> Path:
     from auditor.run.audit_config import AuditConfig
     from auditor.run.run_audit import run_audit
-    from auditor.score.score_config import ScoreConfig
     from auditor.sweep.sweep_config import SweepConfig
 
     out = config.out / "audit"
@@ -113,7 +111,6 @@ def audit_demo_corpus(config: DemoConfig, corpus: Path, model: Path) -> Path:
             out=str(out),
             model=str(model),
             sweep=SweepConfig(decoders=count_cores(), motion=True),
-            score=ScoreConfig(near_duplicate=COPIES),
             quiet=config.quiet,
         )
     )

@@ -63,6 +63,7 @@ class Summary:
     kinds: dict[str, int]  # usable media
     captions: dict[str, int]  # usable rows of each kind, one for each caption of a medium
     flags: dict[str, int]  # flag -> usable rows that carry it
+    copy_rule: str  # which media are duplicates, in words
     competence: dict[str, dict[str, Any]]  # kind -> how well the model judges the corpus and its parts
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
@@ -85,6 +86,7 @@ class Summary:
             lines.append((f"{kind}s", f"{count:,}{captions}"))
         lines += [(f"mismatched {noise.kind}s", noise.words()) for noise in self.noise]
         lines += [(f"model on {kind}s", words) for kind, words in self.describe_competence().items()]
+        lines += [("copies are", self.copy_rule)] if self.copy_rule else []
         for column, values in self.typical.items():
             lines.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
         return [*lines, *((f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items())]
@@ -118,6 +120,16 @@ def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
         for kind, e in (statistics or {}).items()
         if e and e.get("pi0") is not None
     ]
+
+
+def describe_copy_rule(rule: dict[str, float | None]) -> str:
+    """For example: "equal files, or pixels that agree by 0.64 (...)"; empty in audits of earlier versions."""
+    cosine, candidate, agreement = (rule.get(name) for name in ("cosine", "candidate", "agreement"))
+    if cosine is None or candidate is None:
+        return ""
+    if agreement is None:
+        return f"equal files, or a cosine of {cosine:.3f} (no pixels compared)"
+    return f"equal files, or pixels that agree by {agreement:.2f} (compared from cosine {candidate:.2f} up)"
 
 
 def add_media_without_first_caption(database: AuditDatabase, usable: list[dict[str, Any]]) -> None:
@@ -156,6 +168,7 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         kinds={group["kind"]: group["media"] for group in usable},
         captions={group["kind"]: group["n"] for group in usable},
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
+        copy_rule=describe_copy_rule(database.manifest.get("duplicates", {})),
         competence={
             kind: found
             for kind, statistics in (database.manifest.get("statistics") or {}).items()

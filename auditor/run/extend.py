@@ -77,7 +77,7 @@ def extend_audit(
         new = sorted(set(manifest.shards) - set(old))
         counts = count_encoded(folder, [*old, *new], engine)
         score = ScoreConfig.from_manifest(manifest.settings)
-        search_duplicates(folder, counts, score, only=new, engine=engine)
+        manifest.duplicates = search_duplicates(folder, counts, score, only=new, engine=engine)
         score_shards(context, new, engine, manifest, config.quiet)
         manifest.drift = [asdict(drift) for drift in measure_drift(folder, old, new)]
         finish_manifest(manifest, folder)

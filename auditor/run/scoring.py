@@ -50,6 +50,7 @@ def score_corpus(
         manifest.save(folder)
         raise AuditError(f"{error} ({describe_row_status(manifest)})") from error
     manifest.statistics, manifest.thresholds = context.statistics, dict.fromkeys(FLAGS, FLAG_THRESHOLD)
+    manifest.duplicates = context.duplicates
     manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint

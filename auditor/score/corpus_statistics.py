@@ -126,6 +126,7 @@ class ScoreContext:
     map: CorpusMap
     captions: CaptionCounts
     image_size: int | None  # pixels of the side of the pictures that the encoder sees
+    duplicates: dict[str, float | None] = field(default_factory=dict)  # how many media repeat another, and the rule
     priors: Priors = field(default_factory=dict)  # of shards with an unusually high share of mismatches
 
     @cached_property
@@ -186,10 +187,10 @@ def prepare_context(
     if keep:
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
-        search_duplicates(folder, counts, config, engine=engine)
+    duplicates = search_duplicates(folder, counts, config, engine=engine) if keep else {}
     words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
     size = min(model["pixels"]["size"]) if model.get("pixels") else None
-    return ScoreContext(head, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size)
+    return ScoreContext(head, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size, duplicates)
 
 
 def _fit_kind(

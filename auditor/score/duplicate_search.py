@@ -1,17 +1,19 @@
 """The search for duplicates in a corpus of any size, cell by cell (auditor.score.statistics.duplicates).
 
-Vectors are written to disk sorted by cell, one file for several shards; then each group of cells is read from all files
-and searched, so that memory is bounded by a group of cells. The media that repeat another are written shard by shard to
+Vectors and thumbnails are written to disk sorted by cell, one file for several shards; then each group of cells is read
+from all files and searched, so that memory is bounded by a group of cells. First the vectors are embeddings, then the
+layouts of the thumbnails. The media that repeat another are written shard by shard to
 duplicates/<shard>.parquet, so that a scorer reads only its own shard; a shard without duplicates has no file.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,29 +21,36 @@ from auditor.audit_folder.embeddings import (
     MEDIUM_COLUMNS,
     compute_media_identities,
     find_medium_starts,
-    read_facts,
+    name_embeddings_file,
+    read_thumbnails,
     read_vector_matrix,
 )
 from auditor.audit_folder.folder import Folder, StorageError
 from auditor.score.pair_sample import ShardCounts, number_digests
 from auditor.score.score_config import PIXELS, ScoreConfig
 from auditor.score.statistics.duplicates import (
+    LAYOUT_COSINE,
     SAMPLE_PER_CELL,
+    CellMedia,
+    CopyRule,
     assign_cells,
     choose_cell_count,
-    estimate_copy_threshold,
+    choose_copy_rule,
+    choose_representatives,
+    find_copies,
     fit_cells,
-    group_cell,
-    join_groups,
+    link_groups,
 )
+from auditor.score.statistics.picture_match import Thumbnails, compute_layouts, find_structure
 from auditor.sweep.sample_rows import digest
-from auditor.vectors import Bools, Floats, Ints
+from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
 DUPLICATES = "duplicates"
 SORTED = "sorted"  # folder inside it that exists only during the search
 MEDIA_TOGETHER = 50_000  # fewest media whose vectors are sorted into one file
 GROUP_BYTES = 128 << 20  # float16 vectors that a task reads at once; as float32 they take twice that
+ROW_BYTES = {"vector": np.float16, "thumbnail": np.uint8}
 SAMPLE_SHARDS = 256  # shards from which the sample for the cells is drawn
 
 
@@ -50,9 +59,12 @@ class SearchPlan:
     """The parameters that all tasks of a search share."""
 
     folder: Folder
+    rule: CopyRule
+    by_layout: bool  # search among the layouts of thumbnails, not among embeddings
     cells: Floats  # (C, D)
-    threshold: float
     groups: int  # number of groups of consecutive cells
+    best: str  # which medium represents a group
+    writable: frozenset[str]  # shards; the others cannot change, so their media come first
 
 
 def duplicates_file(shard: str) -> str:
@@ -74,8 +86,8 @@ def search_duplicates(
     *,
     only: Sequence[str] | None = None,
     engine: Engine = SERIAL,
-) -> int:
-    """Write which media of every shard repeat another and return their number.
+) -> dict[str, float | None]:
+    """Write which media of every shard repeat another; returns their number and the rule, for the manifest.
 
     With `only`, just the files of these shards are written: their media can repeat those of other shards, but not the
     reverse.
@@ -84,79 +96,119 @@ def search_duplicates(
         folder.remove(path)
     sizes = np.array([count.media.total() for count in counts])
     if sizes.sum() < 2:
-        return 0
+        return {"repeats": 0}
     shards = [count.shard for count in counts]
     starts = np.cumsum(sizes) - sizes  # number of each shard's first medium
-    plan = plan_search(folder, shards, int(sizes.sum()), config, engine)
-    batches: dict[int, list[tuple[str, int]]] = {}
-    for shard, start in zip(shards, starts.tolist(), strict=True):
-        batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
-    files = list(engine.each(partial(_write_sorted, plan), list(batches.items())))
-    edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
-    folder.remove(f"{DUPLICATES}/{SORTED}")
-    writable = np.isin(shards, shards if only is None else only)
-    return write_groups(folder, shards, starts, edges, config.keep_duplicate, writable, engine)
+    plans = plan_search(folder, shards, frozenset(shards if only is None else only), int(sizes.sum()), config, engine)
+    edges = np.concatenate([_search_space(plan, shards, starts, engine) for plan in plans])
+    return {"repeats": write_groups(plans[0], shards, starts, edges, engine), **asdict(plans[0].rule)}
 
 
-def plan_search(folder: Folder, shards: Sequence[str], media: int, config: ScoreConfig, engine: Engine) -> SearchPlan:
+def plan_search(
+    folder: Folder, shards: Sequence[str], writable: frozenset[str], media: int, config: ScoreConfig, engine: Engine
+) -> list[SearchPlan]:
+    """The search among embeddings and, if thumbnails are stored, that among their layouts."""
     count = choose_cell_count(media)
     generator = np.random.default_rng(config.seed)
     chosen = np.sort(generator.choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False))
     shard_sample = -(-max(count * SAMPLE_PER_CELL, 20_000) // len(chosen))
-    work = partial(_sample_vectors, folder, shard_sample, config.seed)
-    sample = np.concatenate(list(engine.each(work, [shards[i] for i in chosen])))
-    cells = fit_cells(sample, count, config.seed)
-    total_bytes = 2 * media * sample.shape[1] * 2  # with guests, a medium is in about two cells
-    threshold = estimate_copy_threshold(sample) if config.near_duplicate is None else config.near_duplicate
-    return SearchPlan(folder, cells, threshold, max(1, min(len(cells), total_bytes // GROUP_BYTES)))
+    work = partial(_sample_media, folder, shard_sample, config.seed)
+    parts = list(engine.each(work, [shards[i] for i in chosen]))
+    visual, thumbnails = (np.concatenate(column) for column in zip(*parts, strict=True))
+    rule = choose_copy_rule(visual, thumbnails, config.near_duplicate, config.copy_agreement)
+    spaces = [(rule, visual)]
+    if rule.agreement is not None:
+        layouts = compute_layouts(thumbnails[find_structure(thumbnails)])
+        spaces.append((replace(rule, candidate=LAYOUT_COSINE, cosine=np.inf), layouts))
+    plans = []
+    for number, (space_rule, vectors) in enumerate(spaces):
+        cells = fit_cells(vectors, count, config.seed)
+        row_bytes = 2 * vectors.shape[1] + (thumbnails.shape[1] if rule.agreement is not None else 0)
+        groups = max(1, min(len(cells), 2 * media * row_bytes // GROUP_BYTES))  # a medium is in about two cells
+        plans.append(SearchPlan(folder, space_rule, number == 1, cells, groups, config.keep_duplicate, writable))
+    return plans
 
 
-def _sample_vectors(folder: Folder, limit: int, seed: int, shard: str) -> Floats:
-    visual = read_first_rows(folder, shard, ["visual"])[1]
-    chosen = np.random.default_rng(seed).choice(len(visual), min(limit, len(visual)), replace=False)
-    return visual[np.sort(chosen)]
+def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Floats, Thumbnails]:
+    media, visual = read_first_rows(folder, shard, ["visual", "thumbnail"])
+    chosen = np.sort(np.random.default_rng(seed).choice(len(visual), min(limit, len(visual)), replace=False))
+    return visual[chosen], read_thumbnails(media)[chosen]
 
 
 def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
-    """Columns of the first row of each encoded medium of a shard, and their vectors if "visual" is among them."""
-    rows = read_facts(folder, shard, [*columns, *MEDIUM_COLUMNS])
+    """Columns of the first row of each encoded medium of a shard, and their vectors if "visual" is among them.
+
+    Files of earlier versions have no "thumbnail".
+    """
+    rows = folder.read_table(name_embeddings_file(shard), [*columns, *MEDIUM_COLUMNS])
     rows = rows.filter(pa.array(find_medium_starts(rows)))
     if "visual" not in columns:
         return rows, np.zeros((0, 0), np.float32)
     return rows.drop_columns("visual"), read_vector_matrix(rows["visual"], rows["visual"].type.list_size)
 
 
+def _search_space(plan: SearchPlan, shards: Sequence[str], starts: Ints, engine: Engine) -> Ints:
+    """Copies by embedding or by layout, as those of `_search_cells`."""
+    batches: dict[int, list[tuple[str, int]]] = {}
+    for shard, start in zip(shards, starts.tolist(), strict=True):
+        batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
+    files = list(engine.each(partial(_write_sorted, plan), list(batches.items())))
+    edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
+    plan.folder.remove(f"{DUPLICATES}/{SORTED}")
+    return edges
+
+
 def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) -> str:
     """Write the media of a batch of shards with their cells, one row group per group of cells; returns the file."""
     number, shards = batch
     parts = [_assign_media(plan, shard, start) for shard, start in shards]
-    medium, cell, home, mark, file, vectors = (np.concatenate(column) for column in zip(*parts, strict=True))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    cell = columns["cell"]
     order = np.argsort(cell, kind="stable")
     ends = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
     name = f"{DUPLICATES}/{SORTED}/{number:06d}.parquet"
-    numbers = {"medium": pa.int64(), "cell": pa.int64(), "home": pa.bool_(), "mark": pa.int64(), "file": pa.int64()}
-    schema = pa.schema({**numbers, "vector": pa.binary(vectors.shape[1] * 2)})
+    schema = pa.schema({key: _build_column(values[:0]).type for key, values in columns.items()})
     with plan.folder.writing(name) as local, pq.ParquetWriter(local, schema, compression="none") as writer:
         for start, end in pairwise(ends.tolist()):
             rows = order[start:end]
-            flat = pa.py_buffer(np.ascontiguousarray(vectors[rows]))
-            column = pa.Array.from_buffers(schema.field("vector").type, len(rows), [None, flat])
-            columns = [pa.array(values[rows]) for values in (medium, cell, home, mark, file)]
-            table = pa.Table.from_arrays([*columns, column], schema=schema)
+            table = pa.Table.from_arrays([_build_column(values[rows]) for values in columns.values()], schema=schema)
             writer.write_table(table, row_group_size=max(1, len(rows)))
     return name
 
 
-def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[Any, ...]:
+def _build_column(values: Any) -> pa.Array:
+    """An array as a column; the rows of a matrix as bytes."""
+    if values.ndim == 1:
+        return pa.array(values)
+    width = values.shape[1] * values.itemsize
+    return pa.Array.from_buffers(pa.binary(width), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _assign_media(plan: SearchPlan, shard: str, start: int) -> dict[str, Any]:
     """The columns of `_write_sorted` for a shard; a medium has a row for each cell that it is in."""
-    media, visual = read_first_rows(plan.folder, shard, ["media_digest", "visual"])
-    number, cell, home = assign_cells(visual, plan.cells, plan.threshold)
-    marks, files = number_digests(compute_media_identities(media)), number_digests(media["media_digest"].to_pylist())
-    return number + start, cell, home, marks[number], files[number], visual.astype(np.float16)[number]
+    names = ["media_digest", "visual", "thumbnail", *list_worth_columns(plan.best)]
+    media, vectors = read_first_rows(plan.folder, shard, names)
+    thumbnails, rows = read_thumbnails(media), np.arange(media.num_rows)
+    if plan.by_layout:
+        rows = np.flatnonzero(find_structure(thumbnails))
+        vectors = compute_layouts(thumbnails[rows])
+    number, cell, home = assign_cells(vectors, plan.cells, plan.rule.candidate)
+    rows = rows[number]
+    return {
+        "medium": rows + start,
+        "cell": cell,
+        "home": home,
+        "mark": number_digests(compute_media_identities(media))[rows],
+        "file": number_digests(media["media_digest"].to_pylist())[rows],
+        "worth": compute_worth(media, plan.best)[rows],
+        "writable": np.full(len(rows), shard in plan.writable),
+        "vector": vectors.astype(np.float16)[number],
+        "thumbnail": thumbnails[rows] if plan.rule.agreement is not None else np.zeros((len(rows), 1), np.uint8),
+    }
 
 
 def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
-    """Duplicates in one group of cells: pairs (E, 2) of a medium and the first medium of its group."""
+    """Copies in one group of cells: rows (E, 3) as those of `find_copies`, with the numbers of media in the corpus."""
     parts = []
     for name in files:
         with plan.folder.open_table(name) as parquet:
@@ -164,62 +216,71 @@ def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
                 raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {plan.groups}")
             parts.append(parquet.read_row_group(group))
     table = pa.concat_tables(parts)
-    medium, cell, home, mark, file = (table[name].to_numpy() for name in ("medium", "cell", "home", "mark", "file"))
-    edges = [np.zeros((0, 2), np.int64)]
-    order = np.argsort(cell, kind="stable")
-    width = plan.cells.shape[1]
-    for rows in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1):
+    columns = {name: table[name].to_numpy() for name in table.column_names if name not in ("vector", "thumbnail")}
+    order = np.lexsort((columns["medium"], -columns["worth"], columns["writable"], columns["cell"]))
+    edges = [np.zeros((0, 3), np.int64)]
+    for rows in np.split(order, np.flatnonzero(np.diff(columns["cell"][order])) + 1):
         if len(rows) < 2:
             continue
-        chosen = table["vector"].take(pa.array(rows)).combine_chunks()
-        chosen = chosen.chunk(0) if isinstance(chosen, pa.ChunkedArray) else chosen
-        vectors = np.frombuffer(chosen.buffers()[1], np.float16, len(rows) * width, chosen.offset * width * 2)
-        visual = vectors.reshape(-1, width).astype(np.float32)
-        first = group_cell(visual, mark[rows], home[rows], plan.threshold, file[rows])
-        repeats = np.flatnonzero(first != np.arange(len(rows)))
-        edges.append(np.stack([medium[rows[repeats]], medium[rows[first[repeats]]]], axis=1))
+        vectors, thumbnails = (_read_rows(table[name], rows, kind) for name, kind in ROW_BYTES.items())
+        mark, file, home = (columns[name][rows] for name in ("mark", "file", "home"))
+        media = CellMedia(vectors.astype(np.float32), thumbnails, mark, file, home)
+        copies = find_copies(media, plan.rule)
+        copies[:, :2] = columns["medium"][rows[copies[:, :2]]]
+        edges.append(copies)
     return np.concatenate(edges)
 
 
-def write_groups(
-    folder: Folder,
-    shards: Sequence[str],
-    starts: Ints,
-    edges: Ints,  # (E, 2) media that are duplicates of each other
-    best: str,
-    writable: Bools,  # which shards may be written
-    engine: Engine,
-) -> int:
+def _read_rows(column: Any, rows: Ints, kind: Any) -> Any:
+    """Rows of a column of bytes as a matrix."""
+    chosen = column.take(pa.array(rows)).combine_chunks()
+    chosen = chosen.chunk(0) if isinstance(chosen, pa.ChunkedArray) else chosen
+    width = chosen.type.byte_width // np.dtype(kind).itemsize
+    return np.frombuffer(chosen.buffers()[1], kind)[chosen.offset * width :][: len(rows) * width].reshape(-1, width)
+
+
+def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: Ints, engine: Engine) -> int:
     """Write duplicates/<shard>.parquet for shards with duplicates; returns the number of media that repeat another."""
-    media, ends = np.unique(edges, return_inverse=True)
+    media, ends = np.unique(edges[:, :2], return_inverse=True)
     if not len(media):
         return 0
-    group = join_groups(np.arange(len(media)), *ends.reshape(-1, 2).T)
     shard = np.searchsorted(starts, media, side="right") - 1
     tasks = [(shards[number], media[shard == number] - starts[number]) for number in np.unique(shard)]
-    parts = list(engine.each(partial(_read_uids, folder, best), tasks))
-    uid, worth = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # the first of a group represents it; shards that may not be written cannot change, so their media come first
-    order = np.lexsort((media, -worth, writable[shard], group))
-    _, first, index = np.unique(group[order], return_index=True, return_inverse=True)
-    representative = np.empty_like(order)
-    representative[order] = order[first[index]]
-    repeats = np.flatnonzero((representative != np.arange(len(media))) & writable[shard])
+    parts = list(engine.each(partial(_read_media, plan), tasks))
+    uid, worth, thumbnails = (np.concatenate(column) for column in zip(*parts, strict=True))
+    writable = np.isin(shards, list(plan.writable))[shard]
+    order = np.lexsort((media, -worth, writable))  # best first
+    edges = np.column_stack([np.sort(np.argsort(order)[ends.reshape(-1, 2)], axis=1), edges[:, 2]])
+    representative = choose_representatives(len(media), edges)
+    if plan.rule.agreement is not None:
+        links = link_groups(representative, edges, thumbnails[order], plan.rule.agreement)
+        representative = choose_representatives(len(media), np.concatenate([edges, links]))
+    repeats = np.flatnonzero((representative != np.arange(len(media))) & writable[order])
+    originals, repeats = order[representative[repeats]], order[repeats]
     for number in np.unique(shard[repeats]):
-        rows = repeats[shard[repeats] == number]
-        table = pa.table({"uid": uid[rows], "duplicate_of": uid[representative[rows]]})
+        rows = np.flatnonzero(shard[repeats] == number)
+        rows = rows[np.argsort(repeats[rows])]
+        table = pa.table({"uid": uid[repeats[rows]], "duplicate_of": uid[originals[rows]]})
         mark = digest(repr(table.to_pylist()).encode())
-        folder.write_table(duplicates_file(shards[number]), table, {"mark": mark})
+        plan.folder.write_table(duplicates_file(shards[number]), table, {"mark": mark})
     return len(repeats)
 
 
-def _read_uids(folder: Folder, best: str, task: tuple[str, Ints]) -> tuple[Any, Any]:
-    """uid and worth of these media of a shard; a missing value is worth least."""
+def _read_media(plan: SearchPlan, task: tuple[str, Ints]) -> tuple[Any, Any, Any]:
+    """uid, worth and, if pixels are compared, thumbnail of these media of a shard."""
     shard, rows = task
-    factors = {"first": [], PIXELS: ["width", "height"]}.get(best, [best])
-    media, _ = read_first_rows(folder, shard, ["uid", *factors])
-    chosen = media.take(pa.array(rows))
-    worth = np.ones(len(rows))
-    for name in factors:
-        worth = worth * chosen[name].to_numpy(zero_copy_only=False).astype(np.float64)
-    return np.array(chosen["uid"].to_pylist(), object), np.where(np.isnan(worth), -np.inf, worth)
+    columns = ["uid", *list_worth_columns(plan.best), *([] if plan.rule.agreement is None else ["thumbnail"])]
+    media = read_first_rows(plan.folder, shard, columns)[0].take(pa.array(rows))
+    return np.array(media["uid"].to_pylist(), object), compute_worth(media, plan.best), read_thumbnails(media)
+
+
+def list_worth_columns(best: str) -> list[str]:
+    return {"first": [], PIXELS: ["width", "height"]}.get(best, [best])
+
+
+def compute_worth(media: pa.Table, best: str) -> npt.NDArray[np.float64]:
+    """The product of the columns that rate a medium; a missing value is worth least."""
+    worth = np.ones(media.num_rows)
+    for name in list_worth_columns(best):
+        worth = worth * media[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isnan(worth), -np.inf, worth)

@@ -32,7 +32,15 @@ class ScoreConfig:
     )
     topics: int = 16
     near_duplicate: float | None = setting(
-        None, "Treat media as near-duplicates from this cosine up [default: estimated from the corpus]."
+        None,
+        "Compare the pixels of media from this cosine up; if none are stored, treat them as near-duplicates [default: "
+        "estimated from the corpus].",
+    )
+    copy_agreement: float | None = setting(
+        None,
+        "Treat media as near-duplicates if their pixels agree this much, 1 at most; 0 to go by the cosine alone "
+        "[default: estimated from the corpus, at least 0.64].",
+        minimum=0,
     )
     keep_duplicate: str = setting(
         "first",

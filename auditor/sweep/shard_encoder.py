@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from auditor.audit_folder.arrow_schema import THUMBNAIL_BYTES
 from auditor.audit_folder.embeddings import build_nullable_vectors, find_medium_starts
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.sample import Problem
@@ -125,6 +126,7 @@ class ShardFile(EmbeddingsFile):
             build_nullable_vectors(self._encode_captions(np.split(usable, np.cumsum(counts)[:-1])), usable),
             *build_frame_columns(vectors, times, media, media_rows),
             *build_frame_columns(vectors, times, context, first_rows),
+            build_thumbnail_column(samples, media_rows),
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
 
@@ -196,6 +198,14 @@ def collect_times(samples: Sequence[DecodedSample]) -> list[float | None]:
         frame_times = None if isinstance(decoded.medium, Problem) else decoded.medium.times
         times += frame_times or [None] * decoded.frames
     return times
+
+
+def build_thumbnail_column(samples: Sequence[DecodedSample], present: Bools) -> pa.Array:
+    """The thumbnails of media in the rows `present`, null elsewhere and for spans."""
+    media = [decoded.medium for decoded in samples for _ in list_media(decoded, 0)]
+    values = np.full(len(present), None, object)
+    values[present] = [None if isinstance(medium, Problem) else medium.thumbnail for medium in media]
+    return pa.array(values, pa.binary(THUMBNAIL_BYTES))
 
 
 def join_positions(media: Sequence[Frames]) -> npt.NDArray[np.int64]:

@@ -130,7 +130,7 @@ class FileDecoding:
 
     def decode(self, messages: MessageSocket) -> tuple[dict[str, Any], Any]:
         """Return the facts about the file and its frames (F, H, W, 3). The content decides its kind, not its name."""
-        from auditor.workers.pixel_facts import measure_pixels
+        from auditor.workers.pixel_facts import make_thumbnail, measure_pixels
         from model.pixels import DecodeError
         from model.video.video_formats import is_video
 
@@ -144,7 +144,7 @@ class FileDecoding:
         except DecodeError as error:
             return {"status": error.status, "message": str(error)}, None
         if self.settings["measure"]:
-            facts["measured"] = asdict(measure_pixels(stack))
+            facts |= {"measured": asdict(measure_pixels(stack)), "thumbnail": make_thumbnail(stack).hex()}
         return {**facts, "shape": stack.shape}, stack
 
     def decode_whole(self) -> tuple[Any, dict[str, Any]]:

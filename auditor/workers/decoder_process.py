@@ -49,6 +49,7 @@ class Decoded:
     video_facts: VideoFacts | None = None
     span_frames: SpanFrames | None = None  # if spans were requested
     pixel_facts: PixelFacts | None = None  # if they were requested; None for spans
+    thumbnail: bytes | None = None  # like `pixel_facts`
     note: str | None = None  # what is damaged, although frames were decoded
 
     @property
@@ -106,6 +107,7 @@ def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Dec
         video_facts=VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None,
         span_frames=span_frames,
         pixel_facts=PixelFacts(**facts["measured"]) if "measured" in facts else None,
+        thumbnail=bytes.fromhex(facts["thumbnail"]) if "thumbnail" in facts else None,
         note=facts.get("note"),
     )
 

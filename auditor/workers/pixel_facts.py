@@ -1,4 +1,4 @@
-"""Measures the pixels that the encoder sees: sharpness, exposure, contrast, color, borders. NumPy only.
+"""Measures the pixels that the encoder sees: sharpness, exposure, contrast, color, borders; and shrinks them.
 
 The decoder process measures the pixels it has decoded anyway, at the encoder's size.
 """
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 Pixels = npt.NDArray[np.uint8]
 
 DARK, BRIGHT = 0.06, 0.94  # luma below which a pixel counts as black, and above which as white
 FLAT = 10  # of 255: largest luma range of a uniform edge row or column
 MAX_FRAMES = 4
+THUMBNAIL_SIDE = 32
 EDGE = 0.995  # quantile of the gradient: the sharpest edges decide, even if they are few
 
 
@@ -35,6 +37,12 @@ def measure_pixels(frames: Pixels) -> PixelFacts:
     frames = frames[:: -(-len(frames) // MAX_FRAMES)]
     facts = [_measure_frame(frame, luma) for frame, luma in zip(frames, compute_luma(frames), strict=True)]
     return PixelFacts(*np.median(facts, axis=0).tolist())
+
+
+def make_thumbnail(frames: Pixels) -> bytes:
+    """Return 32 x 32 gray levels of the middle frame of (F, H, W, 3), in which copies of a medium are recognized."""
+    picture = Image.fromarray(frames[len(frames) // 2])
+    return compute_luma(np.asarray(picture.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX))).tobytes()
 
 
 def compute_luma(frames: Pixels) -> Pixels:

@@ -81,6 +81,8 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
             "media_digest": [name.rjust(32, "0")[::-1] for name in names],
             "status": pa.array(["ok"] * SHARD),
             "caption_index": pa.array(np.zeros(SHARD, np.int32)),
+            "start": pa.nulls(SHARD, pa.float64()),
+            "end": pa.nulls(SHARD, pa.float64()),
             "width": ones,
             "height": ones,
             "media_size": pa.array(np.ones(SHARD, np.int64)),
@@ -93,7 +95,7 @@ def search(place: str, count: int, answer: "list[float]") -> None:
     started, cpu = time.perf_counter(), time.process_time()
     counts = [ShardCounts(f"{number:05d}", Counter(image=SHARD), Counter(image=SHARD)) for number in range(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = search_duplicates(Folder(place), counts, ScoreConfig(near_duplicate=1 - COPY_DISTANCE))
+    found = search_duplicates(Folder(place), counts, ScoreConfig(near_duplicate=1 - COPY_DISTANCE))["repeats"]
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     answer.put([found, time.perf_counter() - started, time.process_time() - cpu, before, after])  # type: ignore[attr-defined]
 

@@ -78,3 +78,22 @@ def test_what_is_not_given_stays_as_it_was(made: Path, tmp_path: Path) -> None:
     assert run_command_line(["score", str(audit), "--prototypes", "4", "--quiet"]) == 0
     settings = Manifest.load(Folder(audit)).settings["score"]
     assert (settings["near_duplicate"], settings["prototypes"]) == (0.9999, 4)
+
+
+def test_the_rule_of_duplicates_is_printed_stored_and_changed_without_a_sweep(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    from auditor.audit_folder.manifest import Manifest
+
+    audit = tmp_path / "audit"
+    shutil.copytree(made / "audit", audit)
+    assert run_command_line(["summary", str(audit)]) == 0
+    rule = Manifest.load(Folder(audit)).duplicates
+    assert f"pixels that agree by {rule['agreement']:.2f}" in capsys.readouterr().out
+    assert run_command_line(["score", str(audit), "--copy-agreement", "0", "--near-duplicate", "0.97", "--quiet"]) == 0
+    assert "or a cosine of 0.970 (no pixels compared)" in capsys.readouterr().out
+    assert Manifest.load(Folder(audit)).duplicates["agreement"] is None
+    assert run_command_line(["score", str(audit), "--copy-agreement", "0.8", "--quiet"]) == 0
+    assert "pixels that agree by 0.80 (compared from cosine 0.97 up)" in capsys.readouterr().out

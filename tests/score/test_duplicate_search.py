@@ -19,11 +19,14 @@ from auditor.score.score_config import ScoreConfig
 from auditor.vectors import Floats
 from tests.score.statistics.test_duplicates import corpus
 from tests.support.duplicates import group_duplicates
+from tests.support.pairs import normalize_rows
 
 SHARDS, MEDIA = 6, 100
 
 
-def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list[ShardCounts]:
+def write_shards(
+    folder: Folder, visual: Floats, digests: Sequence[str], thumbnails: Sequence[bytes] | None = None
+) -> list[ShardCounts]:
     """Embeddings of six shards; every fourth row has no vector, because its medium is broken."""
     for number in range(SHARDS):
         chosen = slice(number * MEDIA, (number + 1) * MEDIA)
@@ -45,6 +48,10 @@ def write_shards(folder: Folder, visual: Floats, digests: Sequence[str]) -> list
             "sharpness": pa.array(np.arange(rows, dtype=np.float32), mask=np.arange(rows) % 2 == 1),
             "visual": build_nullable_vectors(visual[chosen], present),
         }
+        if thumbnails is not None:
+            stored = np.full(rows, None, object)
+            stored[present] = thumbnails[chosen]
+            table["thumbnail"] = pa.array(stored, pa.binary(1024))
         folder.write_table(name_embeddings_file(str(number)), pa.table(table))
     return [ShardCounts(str(number), Counter(image=MEDIA), Counter(image=MEDIA)) for number in range(SHARDS)]
 
@@ -82,7 +89,7 @@ def test_the_search_on_disk_equals_that_in_memory(tmp_path: Path, monkeypatch: p
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    count = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())
+    count = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())["repeats"]
     first = group_duplicates(visual, number_digests(digests))
     names = uids(folder)
     assert read_all_duplicates(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
@@ -125,8 +132,70 @@ def test_a_shard_without_duplicates_has_no_file_and_old_files_are_removed(tmp_pa
     folder = Folder(tmp_path)
     visual, digests = media()
     counts = write_shards(folder, visual, digests)
-    assert search_duplicates(folder, counts, ScoreConfig()) > 0
+    assert search_duplicates(folder, counts, ScoreConfig())["repeats"] > 0
     assert folder.exists(duplicates_file("5"))
     write_shards(folder, np.eye(SHARDS * MEDIA, dtype=np.float32), [f"{n:032x}"[::-1] for n in range(SHARDS * MEDIA)])
-    assert search_duplicates(folder, counts, ScoreConfig(near_duplicate=0.9)) == 0
+    assert search_duplicates(folder, counts, ScoreConfig(near_duplicate=0.9))["repeats"] == 0
     assert not folder.exists(duplicates_file("5")) and read_duplicates(folder, "5") == {}
+
+
+def altered_media() -> tuple[Floats, list[bytes], dict[int, int]]:
+    """Media with random pictures: 40 moderately near copies, 20 far copies in gray, 30 near media with other pixels."""
+    generator = np.random.default_rng(7)
+    visual, _ = corpus(SHARDS * MEDIA, 1, seed=5)
+    pictures = generator.integers(0, 256, (SHARDS * MEDIA, 16, 16))
+    place = generator.permutation(SHARDS * MEDIA)
+    originals, copies, gray, similar = place[:90], place[90:130], place[130:150], place[150:180]
+    for rows, sources in ((copies, originals[:40]), (similar, originals[60:])):
+        visual[rows] = visual[sources] + 0.5 * normalize_rows(generator.normal(size=(len(rows), visual.shape[1])))
+        visual[rows] = normalize_rows(visual[rows])
+    pictures[copies] = np.clip(pictures[originals[:40]] * 0.8 + generator.normal(0, 4, (40, 16, 16)) + 20, 0, 255)
+    pictures[copies] = pictures[copies][:, :, ::-1]  # mirrored
+    pictures[gray] = pictures[originals[40:60]]
+    thumbnails = [row.astype(np.uint8).repeat(2, 0).repeat(2, 1).tobytes() for row in pictures]
+    pairs = zip([*copies, *gray], originals[:60], strict=True)
+    return visual.astype(np.float16).astype(np.float32), thumbnails, {int(a): int(b) for a, b in pairs}
+
+
+@pytest.mark.parametrize("cells", [1, 12])
+def test_copies_are_found_by_embedding_or_layout_and_proved_by_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int
+) -> None:
+    monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: cells)
+    monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 200_000)
+    folder, (visual, thumbnails, sources) = Folder(tmp_path), altered_media()
+    counts = write_shards(folder, visual, [f"{n:032x}"[::-1] for n in range(len(visual))], thumbnails)
+    rule = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())
+    names = uids(folder)
+    expected = {names[max(pair)]: names[min(pair)] for pair in sources.items()}
+    repeats = read_all_duplicates(folder)
+    assert {uid: repeats.get(uid) for uid in repeats} == {uid: expected.get(uid) for uid in repeats}  # no wrong one
+    assert rule["repeats"] == len(repeats) >= (60 if cells == 1 else 57)
+    assert rule["agreement"] == 0.64 and rule["candidate"] < rule["cosine"]
+    search_duplicates(folder, counts, ScoreConfig(keep_duplicate="pixels"))
+    row = {uid: int(uid.split("-")[1]) for uid in names}
+    assert all(row[kept] >= row[uid] for uid, kept in read_all_duplicates(folder).items())
+    by_cosine = search_duplicates(folder, counts, ScoreConfig(copy_agreement=0, near_duplicate=0.8))
+    assert by_cosine["agreement"] is None and len(read_all_duplicates(folder)) >= 70  # those with other pixels as well
+
+
+def test_added_shards_point_to_old_media_and_old_files_stay(tmp_path: Path) -> None:
+    folder, (visual, thumbnails, sources) = Folder(tmp_path), altered_media()
+    counts = write_shards(folder, visual, [f"{n:032x}"[::-1] for n in range(len(visual))], thumbnails)
+    search_duplicates(folder, counts[:4], ScoreConfig())
+    old = [read_duplicates(folder, str(number)) for number in range(4)]
+    search_duplicates(folder, counts, ScoreConfig(), only=["4", "5"])
+    assert [read_duplicates(folder, str(number)) for number in range(4)] == old
+    names, added = uids(folder), {**read_duplicates(folder, "4"), **read_duplicates(folder, "5")}
+    late = {pair for pair in sources.items() if max(pair) >= 4 * MEDIA}
+    assert added == {names[max(pair)]: names[min(pair)] for pair in late} and late
+
+
+def test_shards_without_thumbnails_are_compared_by_cosine(tmp_path: Path) -> None:
+    folder, (visual, digests) = Folder(tmp_path), media()
+    counts = write_shards(folder, visual, digests)
+    search_duplicates(folder, counts, ScoreConfig())
+    without = read_all_duplicates(folder)
+    write_shards(folder, visual, digests, [None] * len(visual))  # type: ignore[list-item]
+    rule = search_duplicates(folder, counts, ScoreConfig())
+    assert rule["agreement"] is None and read_all_duplicates(folder) == without

@@ -1,16 +1,21 @@
-"""Duplicate media: equal bytes (digest), or embeddings closer than those of different photos ever are.
+"""Duplicate media: equal bytes, or near in the embedding (or in layout) with pixels that agree.
 
-Duplicates distort every statistic of a corpus. Groups are the connected components of "equal or near", so the grouping
-does not depend on the order of the media. A small corpus is one cell, in which all pairs are compared. A large one is
-partitioned into cells around the centroids of a k-means; a medium near the border of its cell is also a guest in the
-neighboring cells, so that memory and work per cell do not depend on the size of the corpus.
+Duplicates distort every statistic of a corpus. The best medium of a group represents it, and each other member is a
+copy of that one, not of another copy. Media are candidates from a moderate cosine up, because similar photos can be
+nearer than altered copies; their pixels decide (auditor.score.statistics.picture_match). If pixels cannot, because none
+are stored or both pictures are blank, a high cosine does.
+
+A small corpus is one cell, in which all pairs are compared. A large one is partitioned into cells around the centroids
+of a k-means; a medium near the border of its cell is also a guest in the neighboring cells, so that memory and work per
+cell do not depend on the size of the corpus.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from auditor.score.statistics.picture_match import Thumbnails, compare_pictures, find_structure
 from auditor.score.statistics.rivals import iterate_blocks
 from auditor.score.statistics.topics import cluster_vectors
 from auditor.vectors import Bools, Floats, Ints
@@ -19,6 +24,16 @@ from auditor.vectors import Bools, Floats, Ints
 # two of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75
 # have at least 0.988. A model with all media in a narrow cone has a smaller mean distance and so a higher threshold.
 COPY_DISTANCE = 0.04
+# From this distance down, pixels are compared. 720 altered copies of 80 photos (tests/bench/copies.py) are nearer, but
+# for gray and tiny ones, which have the same layout.
+CANDIDATE_DISTANCE = 0.32
+LAYOUT_COSINE = 0.95  # copies that are saved again, tiny or gray have at least 0.99; 600 photos have no pair of that
+# Copies agree by 0.63 or more in their pixels, the nearest of other photos by up to 0.50, pages of a template by 0.60.
+LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.64, 0.98
+AGREEMENT_MARGIN = 0.2  # above the agreement of 99% of the random pairs of the corpus
+CROWD, WITNESSES = 24, 8  # a picture with so many candidates is compared with some of the farther half of them
+RANDOM_PAIRS = (64, 32)  # pictures, each with so many others
+CANDIDATES = 6  # nearest media whose pixels are compared; more, as long as half of them are copies
 ONE_CELL = 20_000  # media up to which comparing all pairs is faster
 MOST_CELLS = 16_384
 SAMPLE_PER_CELL = 40
@@ -33,6 +48,37 @@ def cosine_at_distance(distance: float, vectors: Floats) -> float:
     """Cosine of two vectors at a share `distance` of the mean distance; the mean cosine of all pairs is |mean|^2."""
     mean = vectors.mean(axis=0, dtype=np.float64)
     return float(1 - distance * (1 - min(1.0, float(mean @ mean))))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRule:
+    """From where on two media are copies."""
+
+    cosine: float  # if pixels cannot tell
+    candidate: float  # cosine from which pixels are compared
+    agreement: float | None  # of the pixels; None: only cosines are compared
+
+
+def choose_copy_rule(visual: Floats, thumbnails: Thumbnails, cosine: float | None, agreement: float | None) -> CopyRule:
+    """The rule of a corpus from a sample of its media; `cosine` and `agreement` replace what is estimated if given."""
+    strict = estimate_copy_threshold(visual) if cosine is None else cosine
+    pictures = thumbnails[find_structure(thumbnails)]
+    if agreement == 0 or not len(pictures):
+        return CopyRule(strict, strict, None)
+    candidate = min(strict, cosine_at_distance(CANDIDATE_DISTANCE, visual)) if cosine is None else cosine
+    return CopyRule(strict, candidate, estimate_agreement(pictures) if agreement is None else agreement)
+
+
+def estimate_agreement(pictures: Thumbnails) -> float:
+    """More agreement than random pairs of the corpus have: much on radiographs or pages, little on photos."""
+    generator = np.random.default_rng(0)
+    first, count = generator.permutation(len(pictures))[: RANDOM_PAIRS[0]], min(RANDOM_PAIRS[1], len(pictures))
+    pairs = [(row, generator.choice(len(pictures), count, replace=False)) for row in first]
+    values = np.concatenate(
+        [compare_pictures(pictures[row], pictures[candidates[candidates != row]]) for row, candidates in pairs]
+    )
+    typical = float(np.quantile(values, 0.99)) if len(values) else 0.0
+    return float(np.clip(typical + AGREEMENT_MARGIN, LOWEST_AGREEMENT, HIGHEST_AGREEMENT))
 
 
 def estimate_copy_threshold(visual: Floats) -> float:
@@ -66,51 +112,120 @@ def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints,
     return number, cell[number, rank], rank == 0
 
 
-def join_groups(first: Ints, items: Ints, partners: Ints) -> Ints:
-    """For each of N items, the first item of its group, after `items` and `partners` are joined.
-
-    `first` (N,) holds the groups before that; np.arange(N) if every item is alone.
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ends = np.concatenate([np.arange(len(first)), items]), np.concatenate([first, partners])
-    graph = coo_array((np.ones(len(ends[0]), np.int8), ends), shape=(len(first), len(first)))
-    group = connected_components(graph, directed=False)[1]
-    return np.asarray(np.unique(group, return_index=True)[1][group], np.int64)
-
-
 def group_equal(marks: npt.NDArray[np.generic]) -> Ints:
     """For each item, the first item with the same mark."""
     _, first, inverse = np.unique(marks, return_index=True, return_inverse=True)
     return np.asarray(first[inverse.reshape(-1)], np.int64)
 
 
-def group_cell(visual: Floats, marks: Ints, home: Bools, threshold: float, files: Ints | None = None) -> Ints:
-    """For each of the N media of a cell, the first medium of its group; `marks` are equal for equal bytes.
+@dataclass(frozen=True, slots=True, eq=False)
+class CellMedia:
+    """The N media of a cell, best first. Media with equal `marks` have equal bytes."""
 
-    Spans of one file (equal `files`) are never near-duplicates: a similar picture a minute later is the same scene, not
-    a copy. Guests are compared only with residents: two guests meet in the cell of which one of them is a resident.
+    vectors: Floats  # (N, D)
+    thumbnails: Thumbnails
+    marks: Ints
+    files: Ints  # spans of one file are never near-duplicates: a similar picture a minute later is the same scene
+    home: Bools  # guests are compared only with residents: two guests meet in the cell of which one is a resident
+
+    def group_equal(self) -> Ints:
+        """For each medium, the first with the same bytes, or with the same vector and thumbnail.
+
+        It keeps thousands of blank images from being compared.
+        """
+        same_bytes = group_equal(self.marks)
+        rows = np.concatenate([self.vectors.astype(np.float16).view(np.uint8), self.thumbnails], axis=1)
+        keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
+        return group_equal(group_equal(keys)[same_bytes])
+
+
+def find_copies(media: CellMedia, rule: CopyRule) -> Ints:
+    """Rows (E, 3): a medium, a later copy of it, and whether pixels alone prove it. A copy is not compared further."""
+    equal = media.group_equal()
+    rows, index = np.unique(equal, return_inverse=True)
+    resident = np.zeros(len(rows), bool)
+    np.logical_or.at(resident, index.reshape(-1), media.home)
+    vectors, thumbnails, files = np.ascontiguousarray(media.vectors[rows]), media.thumbnails[rows], media.files[rows]
+    original, is_proved = np.arange(len(rows)), np.ones(len(rows), bool)
+    for block in iterate_blocks(len(rows), len(rows)):
+        start = block.start if rule.agreement is None else 0  # earlier media matter only in a crowd
+        cosine = vectors[block] @ vectors[start:].T
+        row, column = np.nonzero(cosine >= rule.candidate)
+        first, column = row + block.start, column + start
+        chosen = (first != column) & (resident[first] | resident[column]) & (files[first] != files[column])
+        row, column = row[chosen], column[chosen]
+        for near in np.split(np.arange(len(row)), np.flatnonzero(np.diff(row)) + 1) if len(row) else ():
+            number, candidates = row[near[0]] + block.start, column[near]
+            is_free = (candidates > number) & (original[candidates] == candidates)
+            if original[number] != number or not is_free.any():
+                continue
+            order = np.argsort(-cosine[row[near], candidates - start], kind="stable")
+            limit = choose_limit(thumbnails[number], thumbnails[candidates[order]], rule.agreement)
+            candidates = candidates[order[is_free[order]]]
+            nearness = cosine[row[near[0]], candidates - start]
+            copies = candidates[_verify_copies(thumbnails, number, candidates, nearness, rule, limit)]
+            original[copies], is_proved[copies] = number, limit < HIGHEST_AGREEMENT
+    first, repeats = rows[original[index.reshape(-1)]], np.arange(len(equal))
+    edges = np.stack([first, repeats, is_proved[index.reshape(-1)].astype(np.int64)], axis=1)
+    return np.asarray(edges[first != repeats])
+
+
+def _verify_copies(
+    thumbnails: Thumbnails, number: int, candidates: Ints, cosine: Floats, rule: CopyRule, limit: float
+) -> Bools:
+    """Which of the candidates, nearest first, are copies of a medium."""
+    is_near = cosine >= rule.cosine
+    if rule.agreement is None:
+        return is_near
+    is_copy = np.zeros(len(candidates), bool)
+    for start in range(0, len(candidates), CANDIDATES):
+        part = slice(start, start + CANDIDATES)
+        agreement = compare_pictures(thumbnails[number], thumbnails[candidates[part]])
+        is_proved = (agreement >= limit) & (is_near[part] | (limit < HIGHEST_AGREEMENT))
+        is_copy[part] = np.where(np.isnan(agreement), is_near[part], is_proved)
+        if is_copy[part].mean() < 0.5:
+            break
+    return is_copy
+
+
+def choose_limit(picture: Thumbnails, candidates: Thumbnails, agreement: float | None) -> float:
+    """The agreement of a copy of a picture: more than `agreement` if many others look alike, such as star patterns.
+
+    From HIGHEST_AGREEMENT on, pixels prove little, and copies need the cosine of copies as well.
     """
-    # equal stored float16 vectors are joined first, which keeps thousands of blank images from being compared
-    half = np.ascontiguousarray(visual.astype(np.float16))
-    equal_vectors = group_equal(half.view(f"V{half.shape[1] * 2}").reshape(-1))
-    groups = join_groups(group_equal(marks), np.arange(len(visual)), equal_vectors)
-    first, index = np.unique(groups, return_inverse=True)
-    resident = np.zeros(len(first), bool)
-    np.logical_or.at(resident, index.reshape(-1), home)
-    ordered = np.concatenate([first[resident], first[~resident]])
-    for row, column in find_near_pairs(np.ascontiguousarray(visual[ordered]), int(resident.sum()), threshold):
-        a, b = ordered[row], ordered[column]
-        apart = slice(None) if files is None else files[a] != files[b]
-        groups = join_groups(groups, a[apart], b[apart])
-    return groups
+    if agreement is None or len(candidates) < CROWD:
+        return agreement or 0.0
+    witnesses = np.linspace(len(candidates) // 2, len(candidates) - 1, WITNESSES).astype(np.int64)
+    typical = np.nan_to_num(compare_pictures(picture, candidates[witnesses])).max()
+    return max(agreement, min(HIGHEST_AGREEMENT, float(typical) + AGREEMENT_MARGIN))
 
 
-def find_near_pairs(visual: Floats, residents: int, threshold: float) -> Iterator[tuple[Ints, Ints]]:
-    """All pairs with at least the threshold of which one is among the first `residents`, block by block."""
-    for rows in iterate_blocks(residents, len(visual)):
-        row, column = np.nonzero(visual[rows] @ visual[rows.start :].T >= threshold)
-        keep = row < column
-        if keep.any():
-            yield row[keep] + rows.start, column[keep] + rows.start
+def choose_representatives(count: int, edges: Ints) -> Ints:
+    """For each of `count` media, best first, the best one that it is a copy of: itself if it is a copy of none.
+
+    `edges` (E, 2 or more) begin with a medium and a later copy. A representative represents itself.
+    """
+    representative = np.arange(count)
+    edges = edges[np.argsort(edges[:, 0], kind="stable")]
+    for group in np.split(edges, np.flatnonzero(np.diff(edges[:, 0])) + 1) if len(edges) else ():
+        first, copies = group[0, 0], group[:, 1]
+        if representative[first] == first:
+            representative[copies[representative[copies] == copies]] = first
+    return representative
+
+
+def link_groups(representative: Ints, edges: Ints, thumbnails: Thumbnails, agreement: float) -> Ints:
+    """More rows like `edges`: members of a group that are copies of the representative of a better group.
+
+    Groups that share an edge were found in different cells. Only edges that pixels alone prove count.
+    """
+    links = np.unique(np.sort(representative[edges[edges[:, 2] > 0, :2]], axis=1), axis=0)
+    links = links[links[:, 0] != links[:, 1]]
+    order = np.argsort(representative, kind="stable")
+    starts, ends = (np.searchsorted(representative[order], links[:, 1], side) for side in ("left", "right"))
+    pairs = [np.zeros((0, 3), np.int64)]
+    for (first, _), start, end in zip(links, starts, ends, strict=True):
+        members = order[start:end]
+        copies = members[compare_pictures(thumbnails[first], thumbnails[members]) >= agreement]
+        pairs.append(np.stack([np.full(len(copies), first), copies, np.ones_like(copies)], axis=1))
+    return np.concatenate(pairs)

@@ -3,14 +3,18 @@
 import numpy as np
 
 from auditor.score.statistics.duplicates import (
+    CopyRule,
     assign_cells,
     choose_cell_count,
+    choose_representatives,
     estimate_copy_threshold,
+    find_copies,
     fit_cells,
-    group_cell,
+    link_groups,
 )
+from auditor.score.statistics.picture_match import compare_pictures
 from auditor.vectors import Floats, Ints
-from tests.support.duplicates import group_duplicates
+from tests.support.duplicates import group_duplicates, list_cell
 from tests.support.pairs import normalize_rows
 
 
@@ -84,8 +88,9 @@ def test_guests_meet_residents_but_not_each_other() -> None:
     vectors = np.repeat(normalize_rows(np.ones((1, 8))), 4, axis=0) + np.eye(4, 8, dtype=np.float32) * 0.01
     vectors = normalize_rows(vectors)
     home = np.array([True, False, False, False])
-    assert group_cell(vectors, different(4), home, 0.99).tolist() == [0, 0, 0, 0]
-    assert group_cell(vectors, different(4), np.zeros(4, bool), 0.99).tolist() == [0, 1, 2, 3]
+    rule = CopyRule(0.99, 0.99, None)
+    assert find_copies(list_cell(vectors, different(4), home), rule)[:, :2].tolist() == [[0, 1], [0, 2], [0, 3]]
+    assert not len(find_copies(list_cell(vectors, different(4), np.zeros(4, bool)), rule))
 
 
 def test_few_media_are_one_cell_and_many_are_many() -> None:
@@ -104,3 +109,68 @@ def test_a_model_with_a_narrow_cone_does_not_make_everything_a_copy() -> None:
     assert (cone @ cone.T).min() > 0.96
     assert estimate_copy_threshold(cone) > 0.999
     assert (group_duplicates(cone, different(200)) == np.arange(200)).all()
+
+
+def test_a_member_is_near_its_representative_and_groups_do_not_chain() -> None:
+    angles = np.radians([0, 14, 28, 42])  # each is near its neighbors only
+    chain = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    rule = CopyRule(0.96, 0.96, None)
+    media = list_cell(chain, different(4), np.ones(4, bool))
+    edges = find_copies(media, rule)
+    assert choose_representatives(4, edges).tolist() == [0, 0, 2, 2]
+
+
+def test_a_copy_of_a_member_points_to_nobody() -> None:
+    assert choose_representatives(4, np.array([[1, 2], [0, 1], [2, 3]])).tolist() == [0, 0, 2, 2]
+    assert choose_representatives(3, np.zeros((0, 2), np.int64)).tolist() == [0, 1, 2]
+
+
+def test_groups_of_different_cells_are_linked_if_the_representative_has_the_same_pixels() -> None:
+    picture, other = (np.random.default_rng(seed).integers(0, 256, 1024).astype(np.uint8) for seed in range(2))
+    thumbnails = np.stack([picture, picture, picture, other])
+    edges = np.array([[0, 1, 1], [1, 2, 1], [2, 3, 1]])
+    alone = choose_representatives(4, edges)
+    assert alone.tolist() == [0, 0, 2, 2]
+    links = link_groups(alone, edges, thumbnails, 0.9)
+    assert links.tolist() == [[0, 2, 1]]
+    assert not len(link_groups(alone, edges * [1, 1, 0], thumbnails, 0.9))
+    assert choose_representatives(4, np.concatenate([edges, links])).tolist() == [0, 0, 0, 3]
+
+
+def test_pixels_decide_between_near_media_and_the_cosine_if_they_cannot() -> None:
+    picture, other = (np.random.default_rng(seed).integers(0, 256, 1024).astype(np.uint8) for seed in range(2))
+    gray = np.full(1024, 128, np.uint8)
+    near = normalize_rows(np.array([[1, 0.2, 0], [1, 0.2, 0.4], [1, 0.2, 0.1], [1, 0, 0], [1, 0.05, 0]]))
+    media = list_cell(near, different(5), np.ones(5, bool), np.stack([picture, picture, other, gray, gray]))
+    assert find_copies(media, CopyRule(0.99, 0.9, 0.64)).tolist() == [[0, 1, 1], [3, 4, 1]]
+    assert find_copies(media, CopyRule(0.9999, 0.9, 0.64)).tolist() == [[0, 1, 1]]
+
+
+def test_many_copies_are_one_group_although_few_candidates_are_compared() -> None:
+    generator = np.random.default_rng(0)
+    picture = generator.integers(0, 256, 1024).astype(np.int64)
+    thumbnails = np.clip(picture + generator.integers(-2, 3, (60, 1024)), 0, 255).astype(np.uint8)
+    vectors = normalize_rows(np.ones(16) + 0.1 * generator.normal(size=(60, 16)))
+    media = list_cell(vectors, different(60), np.ones(60, bool), thumbnails)
+    edges = find_copies(media, CopyRule(0.9, 0.8, 0.64))
+    assert len(edges) == 59 and not edges[:, 0].any()
+
+
+def test_in_a_crowd_of_pictures_that_look_alike_copies_need_equal_pixels_and_a_high_cosine() -> None:
+    generator = np.random.default_rng(0)
+    pattern = generator.integers(0, 256, 1024)
+    thumbnails = np.clip(pattern + generator.normal(0, 30, (40, 1024)), 0, 255).astype(np.uint8)
+    thumbnails[39] = thumbnails[0]
+    vectors = normalize_rows(np.ones(16) + 0.2 * generator.normal(size=(40, 16)))
+    vectors[39] = normalize_rows(vectors[:1] + 0.01)[0]
+    assert compare_pictures(thumbnails[0], thumbnails[1:]).min() > 0.8  # copies, but for the others
+    media = list_cell(vectors, different(40), np.ones(40, bool), thumbnails)
+    assert find_copies(media, CopyRule(0.99, 0.8, 0.64)).tolist() == [[0, 39, 0]]
+    vectors[39] = vectors[1]
+    assert not len(find_copies(media, CopyRule(0.99, 0.8, 0.64)))
+
+
+def test_equal_media_of_a_copy_point_to_its_representative_too() -> None:
+    vectors = normalize_rows(np.array([[1, 0.0], [1, 0.1], [1, 0.1], [0, 1]]))
+    edges = find_copies(list_cell(vectors, np.array([1, 2, 3, 2]), np.ones(4, bool)), CopyRule(0.99, 0.99, None))
+    assert choose_representatives(4, edges).tolist() == [0, 0, 0, 0]
