@@ -55,7 +55,7 @@ class Finding:
 
     def describe(self) -> str:
         """What the finding means, and how many more rows have the defect."""
-        return self.meaning + (f" {self.also:,} more are counted under other findings." if self.also else "")
+        return self.meaning + (f" Under other findings: {self.also:,} more." if self.also else "")
 
     def lines(self, *, short: bool) -> list[str]:
         first, example = f"{self.rows:>9,} {self.percent:>6}  ", describe_example(self.examples[0])

@@ -46,7 +46,6 @@ class Flag:
 
     name: str
     label: str
-    plural: str  # "12% ambiguous captions"
     meaning: str
     measure: str
     color: str
@@ -56,11 +55,11 @@ FLAG_THRESHOLD = 0.5  # of all flags, unless the manifest or the user has anothe
 
 
 _FLAGS = (
-    Flag("mismatch", "mismatch", "flagged as mismatched", "the caption probably does not describe the medium",
+    Flag("mismatch", "mismatch", "the caption probably does not describe the medium",
         "p_mismatch", "red"),
-    Flag("ambiguous_visual", "ambiguous medium", "ambiguous media",
+    Flag("ambiguous_visual", "ambiguous medium",
         "the medium shows nothing in particular, or several scenes", "ambiguity_visual", "orange"),
-    Flag("ambiguous_text", "ambiguous caption", "ambiguous captions",
+    Flag("ambiguous_text", "ambiguous caption",
         "the caption describes nothing in particular", "ambiguity_text", "violet"),
 )  # fmt: skip
 FLAGS: dict[str, Flag] = {flag.name: flag for flag in _FLAGS}

@@ -13,7 +13,6 @@ has many (tests/bench/ambiguity.py).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -95,26 +94,13 @@ def estimate_clip_distance(media: MediaVectors) -> float | None:
     return distance if distance > 1e-3 else None
 
 
-@dataclass(frozen=True, slots=True)
-class MeanDeviation:
-    """Mean and standard deviation of a measure over the reference."""
-
-    mean: float
-    deviation: float
-
-    @staticmethod
-    def fit(values: Floats) -> "MeanDeviation":
-        return MeanDeviation(float(values.mean()), float(values.std())) if len(values) else MeanDeviation(0.0, 0.0)
-
-    def z(self, values: Floats) -> Floats:
-        if self.deviation < 1e-6:
-            return np.zeros(len(values), np.float32)
-        return np.asarray((values - self.mean) / self.deviation, np.float32)
-
-
-def score_vagueness(scale: MeanDeviation, bits: Floats) -> Floats:
-    """How far captions are below the usual information, in deviations; `scale` is that of log(1 + bits)."""
-    return np.asarray(np.maximum(-scale.z(np.log1p(bits)) - np.float32(VAGUENESS_START), 0), np.float32)
+def score_vagueness(bits: Floats) -> Floats:
+    """How far captions are below the usual information, in deviations of log(1 + bits)."""
+    if not len(bits):
+        return bits
+    logarithm = np.log1p(bits)
+    deviation = max(float(logarithm.std()), 1e-6)
+    return np.asarray(np.maximum((logarithm.mean() - logarithm) / deviation - VAGUENESS_START, 0), np.float32)
 
 
 def measure_vagueness(captions: Sequence[str], groups: Ints) -> Floats:
@@ -129,5 +115,5 @@ def measure_vagueness(captions: Sequence[str], groups: Ints) -> Floats:
         media.setdefault(caption, set()).add(group)
     repeats = np.log(np.array([len(media[caption]) for caption in captions], np.float32))
     matches = np.log(len(captions)) - np.log(2) * bits
-    vagueness = VAGUENESS_NATS * score_vagueness(MeanDeviation.fit(np.log1p(bits)), bits)
+    vagueness = VAGUENESS_NATS * score_vagueness(bits)
     return np.asarray(np.maximum.reduce([repeats, matches, vagueness]), np.float32)
