@@ -23,7 +23,7 @@ def check_model_name(spec: str) -> None:
     folder = Path(spec.removeprefix(LOCAL_PREFIX))
     if spec.startswith(LOCAL_PREFIX) and spec != LOCAL_PREFIX:
         check_model_folder(folder)
-    elif not spec.startswith((LOCAL_PREFIX, HUB_PREFIX)) and not folder.is_dir():
+    elif not spec.startswith((LOCAL_PREFIX, HUB_PREFIX)) and not folder.exists():
         names, name = list_model_names(), spec.partition("@")[0]
         if names and name.replace("/", "-") not in names:
             raise BackboneError(explain_unknown_model(name, names))

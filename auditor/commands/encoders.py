@@ -86,7 +86,7 @@ def command(models: tuple[str, ...], sample: int, as_json: bool, **values: Any) 
     auditor encoders photos/ --try ViT-B-32@laion2b_s34b_b79k --try my-pau/best
     auditor encoders datacomp:metadata/ --features b32
     """
-    check_inputs(values, models)
+    check_inputs(values, models if len(models) == 1 else ())  # of several, the others are tried
     from auditor.corpus.open_corpus import open_corpus
     from auditor.run.compare_encoders import try_encoders
 

@@ -19,7 +19,7 @@ def command(audit: str, key: str, caption_index: int | None, count: int, as_json
     auditor explain audit/ 000000123
     auditor explain audit/ 000000123 --caption 2 --json
     """
-    from auditor.query.explanation_page import print_explanation
+    from auditor.query.explain import print_explanation
 
     explanation = open_audit(audit).explain(key, caption_index, n=count)
     if as_json:

@@ -6,6 +6,8 @@ Candidates are all pairs of a corpus of up to 100,000 rows; in a larger corpus, 
 are read one at a time, so memory use does not grow with the corpus. No torch.
 """
 
+import contextlib
+import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -17,13 +19,15 @@ import pyarrow as pa
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
+from auditor.console import print_table
 from auditor.errors import AuditorError
 from auditor.query import row_queries
 from auditor.query.database import AuditDatabase
-from auditor.query.explanation_page import format_explanation
 from auditor.query.prototype_evidence import PrototypeBelief, load_stored_head
 from auditor.query.sandbox import quote_literal
+from auditor.schema import list_column_names
 from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
+from auditor.terminal import print_line
 from auditor.vectors import Floats, MediaVectors
 
 WHOLE_CORPUS = 100_000  # rows
@@ -273,3 +277,61 @@ def find_duplicates(database: AuditDatabase, row: dict[str, Any], limit: int = 2
     if first != row["uid"] and (original := row_queries.read_row(database, first)):
         duplicates = [original, *duplicates[: limit - 1]]
     return [{name: other[name] for name in ("uid", "key", "caption_index", "shard", "caption")} for other in duplicates]
+
+
+def format_explanation(explanation: Explanation) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as page:
+        print_explanation(explanation)
+    return page.getvalue().rstrip()
+
+
+def print_explanation(explanation: Explanation) -> None:
+    row = explanation.row
+    span = f", {row['start']:g} to {row['end']:g} s" if None not in (row.get("start"), row.get("end")) else ""
+    header = f"{row['key']} caption {row['caption_index']}{span} ({row['kind']}, {row['status']})"
+    print_line(f"{header}: {row['caption'] or ''}")
+    if row["status"] != "ok":
+        print_line(f"  {row['error_message']}")
+    names = [name for name in list_column_names("headline", "detail") if row.get(name) is not None]
+    print_table([{"measure": name, "value": row[name]} for name in names])
+    for reason in explanation.reasons:
+        print_line(f"  {reason}")
+    if explanation.caption_rank is not None and explanation.medium_rank is not None:
+        where = f"in the {explanation.compared_with}"
+        captions = f"{explanation.captions_of:,} captions of {row['kind']}s {where} for this medium"
+        media = f"{explanation.media_of:,} {row['kind']}s {where} for this caption"
+        print_line(f"its caption is number {explanation.caption_rank:,} of the {captions}")
+        print_line(f"its medium is number {explanation.medium_rank:,} of the {media}")
+        print_table(tabulate_fits(explanation.captions), "captions of other media that fit this medium best")
+        print_table(tabulate_fits(explanation.media), "other media that fit this caption best")
+    if explanation.frames:
+        frames = [
+            {"time": frame.time, "similarity": frame.similarity, "fits": frame.fits}
+            | {"": "best" if position == explanation.best_frame else ""}
+            for position, frame in enumerate(explanation.frames)
+        ]
+        print_table(frames, "frames against the caption")
+    for side, beliefs in (("medium", explanation.prototypes_visual), ("caption", explanation.prototypes_text)):
+        if beliefs:
+            like = "the caption nearest to it" if side == "medium" else "the medium nearest to it"
+            print_table(tabulate_prototypes(beliefs, like), f"prototypes behind the uncertainty of the {side}")
+    if explanation.duplicates:
+        print_table(explanation.duplicates, "duplicates of this medium")
+
+
+def tabulate_fits(matches: list[Fit]) -> list[dict[str, Any]]:
+    timed = any(fit.start is not None for fit in matches)
+    return [
+        {"similarity": fit.similarity, "key": fit.key}
+        | ({"start": fit.start, "end": fit.end} if timed else {})
+        | {"caption": fit.caption}
+        for fit in matches
+    ]
+
+
+def tabulate_prototypes(beliefs: list[PrototypeBelief], like: str, limit: int = 4) -> list[dict[str, Any]]:
+    return [
+        {"prototype": belief.prototype, "cosine": belief.cosine, "belief": belief.belief}
+        | ({like: belief.like} if belief.like is not None else {})
+        for belief in beliefs[:limit]
+    ]

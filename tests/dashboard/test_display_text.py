@@ -6,11 +6,11 @@ from dashboard.display_text import describe_scores, describe_span, format_number
 
 
 def test_scores_in_words() -> None:
-    row = {"kind": "video", "p_mismatch": 0.93, "matches_text": 12.3, "similarity": None}
+    row = {"kind": "video", "p_mismatch": 0.93, "ambiguity_text": 0.62, "similarity": None}
     found = {score.label: score for score in describe_scores(row, {"p_mismatch": 0.999})}
     assert "93.0% of pairs with such a score do not belong" in found["Probability of a mismatch"].sentence
     assert "above 99% of the video pairs" in found["Probability of a mismatch"].sentence
-    assert "about 12.3 videos" in found["Media that fit the caption"].sentence
+    assert "ambiguous from 0.5 up" in found["Ambiguity of the caption"].sentence
     assert "Similarity" not in found
     assert format_number(0.99999) == "> 0.999" and format_number(1.0) == "1"
     assert format_number(0.00001) == "< 0.001" and format_number(None) == "–" and format_number(12345.6) == "12,346"

@@ -39,15 +39,15 @@ def test_sound_rows_have_no_error_status(findings: DemoFindings) -> None:
             assert sign.precision == 1.0
 
 
-def test_clips_of_several_scenes_have_cuts_and_others_have_none(findings: DemoFindings) -> None:
+def test_clips_of_several_scenes_are_ambiguous_and_sound_media_are_not(findings: DemoFindings) -> None:
     several = next(d for d in findings.defects if d.defect == "multi_scene")
-    sign = next(s for s in findings.signs if s.sign == several.sign == "cuts > 0")
+    sign = next(s for s in findings.signs if s.sign == several.sign == "ambiguous_visual")
     assert several.planted >= 3 and several.recall == 1.0 and sign.sound == 0
 
 
 def test_a_briefly_trained_model_tells_swapped_and_vague_captions_apart(findings: DemoFindings) -> None:
     assert findings.auroc["swapped"]["p_mismatch"] > 0.9
-    assert findings.auroc["vague"]["matches_text"] > 0.9
+    assert findings.auroc["vague"]["ambiguity_text"] > 0.9
 
 
 def test_the_share_of_mismatched_pairs_is_estimated(findings: DemoFindings) -> None:
@@ -86,7 +86,7 @@ def above(first: np.ndarray, second: np.ndarray) -> float:  # type: ignore[type-
     return float((first[:, None] > second[None, :]).mean())
 
 
-@pytest.mark.parametrize("measure", ["matches_visual", "frame_spread"])
+@pytest.mark.parametrize("measure", ["ambiguity_visual", "matches_visual", "frame_spread"])
 def test_clips_of_several_scenes_are_more_ambiguous(measure: str) -> None:
     """They fit more captions, and their frames agree less with each of them."""
     truth = {(row["key"], row["caption_index"]): row["defect"] for row in tiny().truth}

@@ -55,7 +55,17 @@ def test_no_member_renames_its_sample_and_none_is_dropped(made: Path, tmp_path: 
 
 def test_killed_at_any_file_operation_it_goes_on_next_time(made: Path, tmp_path: Path) -> None:
     killed = kill_everywhere(
-        made, tmp_path, "auditor.keep.export", "filter", "{}/audit", "--out", "{}/clean", "--shard-size", "6"
+        made,
+        tmp_path,
+        "auditor.keep.export",
+        "filter",
+        "{}/audit",
+        "--where",
+        "true",
+        "--out",
+        "{}/clean",
+        "--shard-size",
+        "6",
     )
     whole = read_members(killed[0].folder / "clean")
     assert len(killed) > 8 and len(whole) > 20
@@ -115,5 +125,5 @@ def test_two_exports_into_one_folder(made: Path, tmp_path: Path) -> None:
 def test_a_folder_of_something_else_stays_as_it_is(made: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for force in ([], ["--force"]):
-        assert run_command_line(["filter", str(made / "audit"), "--out", str(tmp_path), *force]) == 1
+        assert run_command_line(["filter", str(made / "audit"), "--where", "true", "--out", str(tmp_path), *force]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -105,7 +105,7 @@ def test_drift_is_measured_and_told(grown: AuditConfig, capsys: pytest.CaptureFi
     )
     assert "against the old ones" in capsys.readouterr().out
     drift = {one["what"]: one for one in Manifest.load(Folder(grown.out)).drift}
-    assert {"matches of a caption", "topics that differ"} <= set(drift)
+    assert {"ambiguity of a caption", "topics that differ"} <= set(drift)
     assert all(one["low"] <= one["difference"] <= one["high"] for one in drift.values())
 
 

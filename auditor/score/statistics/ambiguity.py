@@ -89,8 +89,8 @@ def estimate_clip_distance(media: MediaVectors) -> float | None:
     mask = media.mask.astype(np.float32)
     means = np.einsum("njd,nj->nd", media.frames, mask) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
     count = len(means)
-    same = float(np.square(means).sum())
-    distance = 1 - (float(np.square(means.sum(axis=0)).sum()) - same) / (count * (count - 1))
+    squares = float(np.square(means).sum())
+    distance = 1 - (float(np.square(means.sum(axis=0)).sum()) - squares) / (count * (count - 1))
     return distance if distance > 1e-3 else None
 
 

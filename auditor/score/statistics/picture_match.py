@@ -42,7 +42,7 @@ def compute_layouts(thumbnails: Thumbnails) -> Floats:
     """Unit vectors that are near for copies of one size, even if an encoder places them far apart (gray, tiny)."""
     share = SIDE // LAYOUT_SIDE
     small = thumbnails.reshape(-1, LAYOUT_SIDE, share, LAYOUT_SIDE, share).mean(axis=(2, 4), dtype=np.float32)
-    rows = small.reshape(len(small), -1)
+    rows = small.reshape(len(small), LAYOUT_SIDE**2)
     rows = rows - rows.mean(axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6), np.float32)
 
@@ -113,7 +113,7 @@ def blur(thumbnails: Thumbnails) -> Floats:
     rows = np.pad(thumbnails.reshape(-1, SIDE, SIDE), ((0, 0), (1, 1), (1, 1)), mode="edge").astype(np.float32)
     rows = rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]
     rows = (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / np.float32(16)
-    return np.asarray(rows.reshape(len(thumbnails), -1), np.float32)
+    return np.asarray(rows.reshape(len(thumbnails), SIDE * SIDE), np.float32)
 
 
 def sample_pixels(pictures: Floats, warps: Floats) -> tuple[Floats, Floats, Floats, Bools]:

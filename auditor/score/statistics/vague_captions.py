@@ -36,38 +36,38 @@ class VagueCaptions:
         return np.asarray(vagueness, np.float32)
 
 
-def fit_vague_captions(text: Floats, vague: Floats, others: Mapping[str, Floats]) -> VagueCaptions | None:
+def fit_vague_captions(text: Floats, vague: Floats, examples: Mapping[str, Floats]) -> VagueCaptions | None:
     """Fit to the captions (N, D) of a corpus; None if this encoder cannot tell vague examples from clear ones.
 
-    `others` are examples of other captions by kind, among them "clear".
+    `examples` are those of other captions by kind, among them "clear".
     """
-    if estimate_accuracy(vague, others) < LEAST_ACCURACY:
+    if estimate_accuracy(vague, examples) < LEAST_ACCURACY:
         return None
-    text, examples = np.unique(text, axis=0), list(others.values())
-    model = fit_discriminants(vague, examples)
+    text, kinds = np.unique(text, axis=0), list(examples.values())
+    model = fit_discriminants(vague, kinds)
     for _ in range(ROUNDS):
-        model = fit_discriminants(vague, examples, text[model.measure(text) < LINE])
+        model = fit_discriminants(vague, kinds, text[model.measure(text) < LINE])
     return model
 
 
-def estimate_accuracy(vague: Floats, others: Mapping[str, Floats]) -> float:
+def estimate_accuracy(vague: Floats, examples: Mapping[str, Floats]) -> float:
     """Cross-validated probability (AUROC) that a vague example has a higher vagueness than a clear one."""
-    of_vague, of_clear = np.zeros(len(vague)), np.zeros(len(others["clear"]))
+    of_vague, of_clear = np.zeros(len(vague)), np.zeros(len(examples["clear"]))
     for fold in range(FOLDS):
-        train = [rows[np.arange(len(rows)) % FOLDS != fold] for rows in (vague, *others.values())]
+        train = [rows[np.arange(len(rows)) % FOLDS != fold] for rows in (vague, *examples.values())]
         model = fit_discriminants(train[0], train[1:])
         of_vague[fold::FOLDS] = model.measure(vague[fold::FOLDS])
-        of_clear[fold::FOLDS] = model.measure(others["clear"][fold::FOLDS])
+        of_clear[fold::FOLDS] = model.measure(examples["clear"][fold::FOLDS])
     return float((of_vague[:, None] > of_clear).mean())
 
 
-def fit_discriminants(vague: Floats, examples: Sequence[Floats], own: Floats | None = None) -> VagueCaptions:
-    """Fisher's discriminants with one covariance within kinds; the corpus's `own` captions have half the weight."""
+def fit_discriminants(vague: Floats, examples: Sequence[Floats], corpus: Floats | None = None) -> VagueCaptions:
+    """Fisher's discriminants with one covariance within kinds; captions of the corpus have half the weight."""
     kinds = [np.asarray(rows, np.float64) for rows in (vague, *examples)]
     covariance = np.mean([np.cov(rows.T, bias=True) for rows in kinds], axis=0)
-    if own is not None and len(own) > 1:
-        covariance = (covariance + np.cov(own.T.astype(np.float64), bias=True)) / 2
-        kinds.append(np.asarray(own, np.float64))
+    if corpus is not None and len(corpus) > 1:
+        covariance = (covariance + np.cov(corpus.T.astype(np.float64), bias=True)) / 2
+        kinds.append(np.asarray(corpus, np.float64))
     covariance += (RIDGE * np.trace(covariance) / len(covariance) + 1e-9) * np.eye(len(covariance))
     means = np.stack([rows.mean(axis=0) for rows in kinds])
     weights = np.linalg.solve(covariance, (means[:1] - means[1:]).T)  # (D, C)

@@ -7,7 +7,14 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from auditor.score.statistics.duplicates import LOWEST_AGREEMENT, choose_copy_rule, estimate_agreement
-from auditor.score.statistics.picture_match import Thumbnails, compare_pictures, compute_layouts, find_structure
+from auditor.score.statistics.picture_match import (
+    LAYOUT_SIDE,
+    SIDE,
+    Thumbnails,
+    compare_pictures,
+    compute_layouts,
+    find_structure,
+)
 from auditor.workers.pixel_facts import make_thumbnail
 from tests.support.copies import ALTERATIONS, draw_screenshot
 
@@ -92,3 +99,12 @@ def test_the_rule_follows_from_the_pictures_of_the_corpus() -> None:
     assert choose_copy_rule(vectors, photos, 0.9, 0.7).agreement == 0.7
     assert choose_copy_rule(vectors, photos, None, 0).agreement is None
     assert choose_copy_rule(vectors, np.zeros_like(photos), None, None).candidate == rule.cosine
+
+
+def test_no_pictures_and_a_single_one_can_be_compared() -> None:
+    """A corpus may have one picture with structure, and shards without any."""
+    nothing = np.zeros((0, SIDE * SIDE), np.uint8)
+    picture = np.random.default_rng(0).integers(0, 256, (1, SIDE * SIDE), np.uint8)
+    assert find_structure(nothing).shape == (0,) and compute_layouts(nothing).shape == (0, LAYOUT_SIDE**2)
+    assert compare_pictures(picture[0], nothing).shape == (0,)
+    assert estimate_agreement(picture) == LOWEST_AGREEMENT
