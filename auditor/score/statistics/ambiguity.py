@@ -26,6 +26,7 @@ WORD_SHARE = 0.01  # caption_share: "a black dog" holds for this share of the ph
 FEWEST = 20.0  # media or captions: in a small corpus, a third is only a few items
 CONTRAST = 0.015  # deviation of luma; the least of 1,700 photos and drawings is 0.045
 EDGE = 8.0  # sharpness times the encoder's width: the sharpest edge is blurred over a twentieth of the picture
+EDGE_HEIGHT = 0.85  # the same times the contrast: in a faint picture, single gray levels look like sharp edges
 SCENES = 0.42  # distance of a clip's frames, as a share of that of frames of different clips
 FEWEST_CLIPS = 20  # from which the distance of different clips is estimated
 
@@ -65,8 +66,9 @@ def grade_media(
     is_readable: Bools,
 ) -> list[Floats]:
     """Evidence that media show nothing in particular, or too much at once."""
-    with np.errstate(divide="ignore"):
-        evidence = [grade(CONTRAST / contrast), grade(EDGE / (sharpness * (image_size or np.nan)))]
+    edge = sharpness * (image_size or np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        evidence = [grade(CONTRAST / contrast), grade(EDGE / edge), grade(EDGE_HEIGHT / (edge * contrast))]
     if scenes is not None:
         evidence.append(grade(scenes / SCENES))
     return [*evidence, np.where(is_readable, grade(matches / max(FEWEST, MATCH_SHARE * captions)), np.float32(0))]

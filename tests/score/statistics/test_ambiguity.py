@@ -130,11 +130,11 @@ def test_the_encoder_is_not_asked_about_captions_that_it_cannot_read() -> None:
 
 
 def test_blank_and_blurred_pictures_are_ambiguous_at_any_size_of_the_encoder() -> None:
-    contrast = np.array([CONTRAST / 3, 0.2, 0.2, np.nan], np.float32)
+    contrast = np.array([CONTRAST / 3, 0.2, 0.2, np.nan, 0.08], np.float32)
     for size in (64, 224):
-        sharpness = np.array([0.4, 0.9 * EDGE / size, 0.4, np.nan], np.float32)
-        parts = grade_media(np.ones(4, np.float32), 1000, contrast, sharpness, size, None, np.ones(4, bool))
-        assert (np.max(parts, axis=0) >= 0.5).tolist() == [True, True, False, False]
+        sharpness = np.array([0.4, 0.9 * EDGE / size, 0.4, np.nan, 1.2 * EDGE / size], np.float32)
+        parts = grade_media(np.ones(5, np.float32), 1000, contrast, sharpness, size, None, np.ones(5, bool))
+        assert (np.max(parts, axis=0) >= 0.5).tolist() == [True, True, False, False, True]
 
 
 def make_clips(scenes: int, count: int = 30, frames: int = 12) -> MediaVectors:
