@@ -73,7 +73,7 @@ def show_pictures(condition: str | None, pictured: RowSelection, selected: bool)
             with st.popover("Filter", icon=":material/tune:"):
                 show_uses(str(condition))
             st.button("Clear", on_click=clear_selection, icon=":material/close:", type="tertiary")
-    with st.container(key="pictures"):
+    with st.container(key="map-pictures"):
         resend_pictures()
         show_compact_gallery(audit, condition, GalleryView(pictured, size=CARDS, grouped=False), browsing=False)
 

@@ -171,7 +171,9 @@ def test_a_finding_opens_its_rows(page, url: str, audit: Path) -> None:  # type:
     worst = Audit(audit).findings().items[0]
     visit_page(page, url)
     assert page.locator(".st-key-pictures img").count() > 0
-    page.locator(f".st-key-finding-{worst.name}").get_by_role("link").click()
+    finding = page.locator(f".st-key-finding-{worst.name}")
+    assert finding.bounding_box()["y"] < 500  # right below the pictures
+    finding.get_by_role("link").click()
     page.wait_for_url("**/browse?*where=*")
     wait_until_idle(page)
     expect_rows(page, worst.rows)

@@ -49,7 +49,7 @@ def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # 
     rows = Audit(audit).count(build_shapes_condition(shapes, "map_x", "map_y"))
     assert 0 < rows < Audit(audit).count("map_x IS NOT NULL")
     playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
-    page.locator(".st-key-pictures .review-cards .card").first.wait_for()  # beside the map
+    page.locator(".st-key-map-pictures .review-cards .card").first.wait_for()  # beside the map
     picture, chart = page.locator(".st-key-pictures").bounding_box(), page.locator(".st-key-map").bounding_box()
     assert picture["x"] >= chart["x"] + chart["width"] and chart["y"] + chart["height"] > 820  # of 900 pixels
     assert page.get_by_test_id("stPlotlyChart").bounding_box()["height"] > 650
