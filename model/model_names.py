@@ -3,6 +3,7 @@
 import difflib
 import importlib.util
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,9 @@ def check_model_name(spec: str) -> None:
 
 
 def list_model_names() -> list[str]:
-    """The models of the installed open_clip, by its files; empty if it has none."""
+    """The models of open_clip: its own list if it is imported, else those of its files; empty if it has none."""
+    if open_clip := sys.modules.get("open_clip"):
+        return list(open_clip.list_models())
     package = importlib.util.find_spec("open_clip")
     folders = (package.submodule_search_locations if package else None) or []
     return sorted(path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json"))

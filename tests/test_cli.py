@@ -109,8 +109,11 @@ def test_wrong_names_are_refused_before_torch_is_imported(arguments: list[str], 
     assert result.returncode == 1 and message in result.stderr, result.stderr
 
 
-def test_the_models_of_open_clip_are_known_without_importing_it() -> None:
+def test_the_models_of_open_clip_are_known_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
     open_clip = pytest.importorskip("open_clip")
     from model.model_names import list_model_names
 
-    assert list_model_names() == sorted(open_clip.list_models())
+    registered = list_model_names()
+    assert registered == open_clip.list_models()  # with those that other tests have added
+    monkeypatch.delitem(sys.modules, "open_clip")
+    assert "ViT-B-32" in list_model_names() and set(list_model_names()) <= set(registered)

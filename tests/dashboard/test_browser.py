@@ -170,7 +170,7 @@ def test_a_click_into_the_density_opens_its_rows(page, url: str, audit: Path) ->
 def test_a_finding_opens_its_rows(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
     worst = Audit(audit).findings().items[0]
     visit_page(page, url)
-    assert page.locator(".st-key-pictures img").count() > 0
+    page.locator(".st-key-pictures img").first.wait_for(timeout=60_000)  # filled last
     finding = page.locator(f".st-key-finding-{worst.name}")
     assert finding.bounding_box()["y"] < 500  # right below the pictures
     finding.get_by_role("link").click()

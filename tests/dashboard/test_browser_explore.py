@@ -50,7 +50,7 @@ def test_a_lasso_on_the_map_is_browsed(page, url: str, audit: Path) -> None:  # 
     assert 0 < rows < Audit(audit).count("map_x IS NOT NULL")
     playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{rows} rows", timeout=TIMEOUT)
     page.locator(".st-key-map-pictures .review-cards .card").first.wait_for()  # beside the map
-    picture, chart = page.locator(".st-key-pictures").bounding_box(), page.locator(".st-key-map").bounding_box()
+    picture, chart = page.locator(".st-key-map-pictures").bounding_box(), page.locator(".st-key-map").bounding_box()
     assert picture["x"] >= chart["x"] + chart["width"] and chart["y"] + chart["height"] > 820  # of 900 pixels
     assert page.get_by_test_id("stPlotlyChart").bounding_box()["height"] > 650
     page.get_by_role("link", name="Browse them").click()
@@ -81,7 +81,7 @@ def test_facets_narrow_browse_and_the_map_alike(page, url: str, audit: Path) -> 
     page.get_by_role("link", name="On the map").click()
     page.wait_for_url("**/map?*kind=video*")
     playwright.expect(page.locator(".st-key-selected")).to_contain_text(f"{placed} rows")
-    cards = page.locator(".st-key-pictures .review-cards .card")
+    cards = page.locator(".st-key-map-pictures .review-cards .card")
     playwright.expect(cards).to_have_count(min(placed, 24))
     page.locator(".facets [data-name=kind] .chosen").click()
     page.wait_for_function("() => !location.search.includes('kind=')")
