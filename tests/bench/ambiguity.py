@@ -25,6 +25,9 @@ from auditor.audit import Audit
 from auditor.console import print_table
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
+from auditor.score.statistics.ambiguity import grade_media
+from auditor.workers.pixel_facts import measure_pixels
+from model.pixels import PixelSpec, fit_image
 from tests.bench.flickr8k import read_photos
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench-results"
@@ -155,9 +158,26 @@ def measure_corpus(name: str, corpus: Corpus, model: str, out: Path) -> list[dic
     return rows
 
 
+def measure_blurred(tar: Path, size: int, photos: int = 110) -> dict[str, Any]:
+    """Flags of blurred photos and of other photos, by their pixels alone, for an encoder with pictures of this size."""
+    images = read_photos(tar, 2 * photos, pixels=True)[1]
+    pictures, generator = [Image.open(io.BytesIO(data)).convert("RGB") for data in images], np.random.default_rng(0)
+    blurred = [p.filter(ImageFilter.GaussianBlur(p.width / generator.uniform(5, 20))) for p in pictures[:photos]]
+    blurred = [Image.open(io.BytesIO(encode_picture(picture))) for picture in blurred]
+    shares = []
+    for group in (blurred, pictures[photos:]):
+        facts = [measure_pixels(np.asarray(fit_image(PixelSpec((size, size)), picture))[None]) for picture in group]
+        contrast, sharpness = (np.array([getattr(f, n) for f in facts], np.float32) for n in ("contrast", "sharpness"))
+        matches, readable = np.ones(len(group), np.float32), np.ones(len(group), bool)
+        evidence = grade_media(matches, 1000, contrast, sharpness, size, None, readable)
+        shares.append(float((np.max(evidence, axis=0) >= 0.5).mean()))
+    return {"encoder's size": size, "blurred flagged": shares[0], "others flagged": shares[1]}
+
+
 def main() -> None:
     from tests.conftest import SHARED
 
+    print_table([measure_blurred(SHARED / "data/flickr8k/train-00001.tar", size) for size in (224, 336)])
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for tar in ("val-00000", "train-00002"):
