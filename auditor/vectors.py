@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Rows = slice | Ints | Bools | npt.NDArray[np.intp]
 
+THUMBNAIL_SIDE = 32  # pixels; the sweep stores thumbnails, and the search for copies compares them
 BLOCK_ELEMENTS = 1 << 21  # similarities per block: 8 MB, about a core's share of the last-level cache
 
 

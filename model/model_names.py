@@ -20,7 +20,7 @@ class BackboneError(ModelError):
 
 
 def check_model_name(spec: str) -> None:
-    """Refuse a folder that is no model, and a name that open_clip does not have."""
+    """Raise BackboneError if there is no such model: neither a folder with a model nor a name of open_clip."""
     folder = Path(spec.removeprefix(LOCAL_PREFIX))
     if spec.startswith(LOCAL_PREFIX) and spec != LOCAL_PREFIX:
         check_model_folder(folder)

@@ -7,8 +7,9 @@ import pyarrow as pa
 from auditor.schema import COLUMNS
 from auditor.schema import FACTS as FACT_NAMES
 from auditor.schema import SCORES as SCORE_NAMES
+from auditor.vectors import THUMBNAIL_SIDE
 
-THUMBNAIL_BYTES = 32 * 32
+THUMBNAIL_BYTES = THUMBNAIL_SIDE**2
 
 
 def get_arrow_type(column: str) -> pa.DataType:

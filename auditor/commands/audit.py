@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,9 @@ from auditor.run.audit_config import AuditConfig
 from auditor.score.score_config import ScoreConfig
 from auditor.sweep.sweep_config import SweepConfig
 from model.pixels import DecodeLimits
+
+if TYPE_CHECKING:
+    from auditor.corpus.open_corpus import Corpus
 
 LIMITS = DecodeLimits()
 
@@ -69,15 +72,14 @@ def build_limits(values: dict[str, Any]) -> DecodeLimits:
     return DecodeLimits(values["max_pixels"], values["max_bytes"], seconds=values["timeout"], memory=memory)
 
 
-def check_inputs(values: dict[str, Any], models: Iterable[str | None]) -> None:
-    """Refuse a wrong path, column or model name before torch is imported, which takes seconds."""
+def open_inputs(values: dict[str, Any], models: Iterable[str | None]) -> "Corpus":
+    """Open the corpus; refuse a wrong path, column or model name before torch is imported, which takes seconds."""
     from auditor.corpus.open_corpus import open_corpus
     from model.model_names import check_model_name
 
     for model in filter(None, models):
         check_model_name(model)
-    if "://" not in values["corpus"]:  # a remote corpus is listed once, by the audit itself
-        open_corpus(values["corpus"], CorpusOptions(**settings_in(CorpusOptions, values)))
+    return open_corpus(values["corpus"], CorpusOptions(**settings_in(CorpusOptions, values)))
 
 
 def build_audit_config(values: dict[str, Any]) -> AuditConfig:
@@ -125,7 +127,7 @@ def command(devices: str | None, as_json: bool, **values: Any) -> None:
     auditor audit 'shards/{00000..00119}.tar' --out audit --extend
     auditor audit 'shards/{00000..00099}.tar' --out audit --devices all
     """
-    check_inputs(values, [values["model"]])
+    corpus = open_inputs(values, [values["model"]])
     from auditor.run.device_engine import make_device_engine, parse_devices
     from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome
@@ -133,8 +135,9 @@ def command(devices: str | None, as_json: bool, **values: Any) -> None:
 
     run = extend_audit if values["extend"] else run_audit
     if devices is None:
-        manifest = run(build_audit_config(values))
+        manifest = run(build_audit_config(values), corpus=corpus)
     else:
         names = parse_devices(devices)
-        manifest = run(build_audit_config({**values, "device": names[0]}), partial(make_device_engine, names), "cpu")
+        config = build_audit_config({**values, "device": names[0]})
+        manifest = run(config, partial(make_device_engine, names), "cpu", corpus)
     report_outcome(values["out"], manifest, as_json=as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.audit import build_audit_config, check_inputs, media_options
+from auditor.commands.audit import build_audit_config, media_options, open_inputs
 from auditor.commands.options import Function, GroupedCommand, add_options, advanced_option, json_option, option
 from auditor.errors import AuditError
 
@@ -86,10 +86,8 @@ def command(models: tuple[str, ...], sample: int, as_json: bool, **values: Any) 
     auditor encoders photos/ --try ViT-B-32@laion2b_s34b_b79k --try my-pau/best
     auditor encoders datacomp:metadata/ --features b32
     """
-    check_inputs(values, models if len(models) == 1 else ())  # of several, the others are tried
-    from auditor.corpus.open_corpus import open_corpus
+    corpus = open_inputs(values, models if len(models) == 1 else ())  # of several, the others are tried
     from auditor.run.compare_encoders import try_encoders
 
     config = build_trial_config(values)
-    corpus = open_corpus(config.corpus, config.options)
     show_trials(try_encoders(corpus, config, models, sample), as_json=as_json)

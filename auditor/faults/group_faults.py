@@ -38,8 +38,8 @@ def measure_group_shares(database: AuditDatabase, column_name: str) -> dict[str,
     table = database.run(
         f"SELECT {group_value_sql(database, column_name)} AS value, count(*) AS rows, "
         "count(p_mismatch) AS scored, coalesce(sum(p_mismatch), 0) AS mismatched, "
-        "count(*) FILTER (ambiguous_visual OR ambiguous_text) AS ambiguous, "
-        "count(*) FILTER (status <> 'ok') AS unusable, count(*) FILTER (status = 'ok') AS usable "
+        f"count(*) FILTER ({DEFECTS['ambiguous']}) AS ambiguous, count(*) FILTER ({DEFECTS['unusable']}) AS unusable, "
+        "count(*) FILTER (status = 'ok') AS usable "
         f"FROM {database.table(column)} WHERE {column} IS NOT NULL GROUP BY value ORDER BY value"
     )
     numbers = {c: table.column(c).to_numpy().astype(np.float64) for c in table.column_names if c != "value"}

@@ -45,7 +45,7 @@ class FindingRule:
 
     @property
     def defect(self) -> str:
-        """What is wrong, as SQL: one term of a longer condition."""
+        """The SQL condition of the defect, in parentheses if it has several terms."""
         bounds = [f"{c} {'>=' if c in HIGH_IS_SUSPICIOUS else '<'} {limit:g}" for c, limit in self.limits.items()]
         condition = " OR ".join([*([self.where] if self.where else []), *bounds])
         return condition if condition.isidentifier() else f"({condition})"

@@ -13,7 +13,6 @@ from typing import Any
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
 from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
-from auditor.query.sandbox import quote_literal
 from auditor.report.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
@@ -54,7 +53,7 @@ class Finding:
         return "< 0.1%" if self.share < 0.0005 else f"{self.share:.1%}"
 
     def describe(self) -> str:
-        """What the finding means, and how many more rows have the defect."""
+        """The meaning, and the number of rows with this defect that count under another finding."""
         return self.meaning + (f" Under other findings: {self.also:,} more." if self.also else "")
 
     def lines(self, *, short: bool) -> list[str]:
@@ -128,7 +127,7 @@ class Findings:
 
 @dataclass(slots=True)
 class RuleRows:
-    """What one pass over the rows counts for one rule."""
+    """The rows that meet one rule, counted in a pass over all rows."""
 
     rows: int = 0
     also: int = 0
@@ -237,17 +236,13 @@ def build_finding(
 
 def find_weak_spots(database: AuditDatabase, rules: list[FindingRule]) -> list[WeakSpot]:
     """The values of usable rows that come nearest to a limit, at most one for each column."""
-    limits = [(column, limit, "") for rule in rules for column, limit in rule.limits.items()]
-    for rule in FLAG_RULES:
-        cut = database.thresholds.get(rule.name)
-        cuts = cut.items() if isinstance(cut, Mapping) else [("", cut)]
-        limits += [(rule.sort, limit, kind) for kind, limit in cuts if limit]
+    limits = [item for rule in rules for item in rule.limits.items()]
+    limits += [(rule.sort, database.thresholds[rule.name]) for rule in FLAG_RULES]
     spots = [spot for limit in limits if (spot := find_nearest_row(database, *limit))]
     spots.sort(key=lambda spot: -spot.nearness)
     return list({spot.column: spot for spot in reversed(spots)}.values())[::-1][:WEAKEST]
 
 
-def find_nearest_row(database: AuditDatabase, column: str, limit: float, kind: str) -> WeakSpot | None:
-    of_kind = f" AND kind = {quote_literal(kind)}" if kind else ""
-    rows = find_worst_rows(database, column, 1, f"status = 'ok'{of_kind}").select([column, *EXAMPLE]).to_pylist()
+def find_nearest_row(database: AuditDatabase, column: str, limit: float) -> WeakSpot | None:
+    rows = find_worst_rows(database, column, 1, "status = 'ok'").select([column, *EXAMPLE]).to_pylist()
     return WeakSpot(column, rows[0][column], limit, rows[0]) if rows else None

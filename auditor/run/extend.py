@@ -48,14 +48,17 @@ OLD_SHARDS = 64  # number of old shards that new rows are compared with
 
 
 def extend_audit(
-    config: AuditConfig, make_engine: MakeEngine = make_local_engine, device: str | None = None
+    config: AuditConfig,
+    make_engine: MakeEngine = make_local_engine,
+    device: str | None = None,
+    corpus: Corpus | None = None,
 ) -> Manifest:
     """Sweep and score the shards that a finished audit does not have yet; the arguments are those of `run_audit`."""
     folder = Folder(config.out)
     if not folder.exists(MANIFEST_NAME):
         raise AuditError(f"{config.out} is not an audit yet: run the command without --extend first")
     check_output_folder(folder, config.corpus)
-    corpus = open_corpus(config.corpus, config.options)
+    corpus = corpus or open_corpus(config.corpus, config.options)
     model, _ = load_audit_model(config, corpus, device or config.device)
     settings = fingerprint_sweep(model, config.sweep)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):

@@ -41,11 +41,19 @@ def make_local_engine(folder: Folder, model: CorpusModel, config: AuditConfig) -
     return LocalEngine(folder, model, config.sweep)
 
 
-def run_audit(config: AuditConfig, make_engine: MakeEngine = make_local_engine, device: str | None = None) -> Manifest:
-    """Audit a corpus, or finish an interrupted audit; this process loads the model on `device`, if not the engine's."""
+def run_audit(
+    config: AuditConfig,
+    make_engine: MakeEngine = make_local_engine,
+    device: str | None = None,
+    corpus: Corpus | None = None,
+) -> Manifest:
+    """Audit a corpus, or finish an interrupted audit; this process loads the model on `device`, if not the engine's.
+
+    `corpus` is that of the configuration, if it is already open.
+    """
     folder = Folder(config.out)
     check_output_folder(folder, config.corpus, force=config.force)
-    corpus = open_corpus(config.corpus, config.options)
+    corpus = corpus or open_corpus(config.corpus, config.options)
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = begin_manifest(folder, corpus, model, config)

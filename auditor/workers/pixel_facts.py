@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from auditor.vectors import THUMBNAIL_SIDE
+
 Pixels = npt.NDArray[np.uint8]
 
 DARK, BRIGHT = 0.06, 0.94  # luma below which a pixel counts as black, and above which as white
 FLAT = 10  # of 255: largest luma range of a uniform edge row or column
 MAX_FRAMES = 4
-THUMBNAIL_SIDE = 32
 EDGE = 0.995  # quantile of the gradient: the sharpest edges decide, even if they are few
 
 

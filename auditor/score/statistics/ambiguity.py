@@ -74,12 +74,17 @@ def grade_media(
     return [*evidence, np.where(is_readable, grade(matches / max(FEWEST, MATCH_SHARE * captions)), np.float32(0))]
 
 
+def sum_frames(frames: Floats, mask: Bools) -> tuple[Floats, Floats]:
+    """Sum (N, D) and number (N,) of the valid frames of clips (N, J, D)."""
+    valid = mask.astype(np.float32)
+    return np.einsum("njd,nj->nd", frames, valid), valid.sum(axis=1)
+
+
 def measure_frame_distance(media: MediaVectors) -> Floats:
     """Mean distance (1 - cosine) of two frames of each clip (N,); NaN for clips of one frame."""
     if media.frames is None or media.mask is None:
         return np.full(len(media), np.nan, np.float32)
-    total = np.einsum("njd,nj->nd", media.frames, media.mask.astype(np.float32))
-    count = media.mask.sum(axis=1).astype(np.float32)
+    total, count = sum_frames(media.frames, media.mask)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(1 - (np.square(total).sum(axis=1) - count) / (count * (count - 1)), np.float32)
 
@@ -88,9 +93,8 @@ def estimate_clip_distance(media: MediaVectors) -> float | None:
     """Mean distance of frames of different clips; None if there are too few clips or all look alike."""
     if media.frames is None or media.mask is None or len(media) < FEWEST_CLIPS:
         return None
-    mask = media.mask.astype(np.float32)
-    means = np.einsum("njd,nj->nd", media.frames, mask) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
-    count = len(means)
+    total, frame_count = sum_frames(media.frames, media.mask)
+    means, count = total / np.maximum(frame_count, 1)[:, None], len(total)
     squares = float(np.square(means).sum())
     distance = 1 - (float(np.square(means.sum(axis=0)).sum()) - squares) / (count * (count - 1))
     return distance if distance > 1e-3 else None

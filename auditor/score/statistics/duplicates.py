@@ -52,7 +52,7 @@ def cosine_at_distance(distance: float, vectors: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CopyRule:
-    """From where on two media are copies."""
+    """The limits from which two media count as copies."""
 
     cosine: float  # if pixels cannot tell
     candidate: float  # cosine from which pixels are compared
@@ -173,7 +173,7 @@ def find_copies(media: CellMedia, rule: CopyRule) -> Ints:
 def _verify_copies(
     thumbnails: Thumbnails, number: int, candidates: Ints, cosine: Floats, rule: CopyRule, limit: float
 ) -> Bools:
-    """Which of the candidates, nearest first, are copies of a medium."""
+    """Compare a medium with candidates, nearest first, and return whether each is a copy."""
     is_near = cosine >= rule.cosine
     if rule.agreement is None:
         return is_near

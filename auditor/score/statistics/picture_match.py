@@ -12,9 +12,9 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from auditor.vectors import Bools, Floats, Ints
+from auditor.vectors import THUMBNAIL_SIDE, Bools, Floats, Ints
 
-SIDE = 32
+SIDE = THUMBNAIL_SIDE
 LAYOUT_SIDE = 8
 POINTS = np.linspace(-0.6, 0.6, 10)  # of the middle, in half sides: a copy without its edges still has it
 SCALES = 1.085 ** np.arange(-5, 5)
