@@ -13,7 +13,7 @@ Reading an audit needs neither torch nor Ray::
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
 
 __version__ = "0.1.0"
 __all__ = ["Audit", "__version__"]
@@ -25,7 +25,7 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name == "Audit":  # DuckDB is imported only by those who query
-        from auditor.audit import Audit
+        from auditor.python_api import Audit
 
         return Audit
     raise AttributeError(f"module 'auditor' has no attribute {name!r}")

@@ -117,7 +117,7 @@ def draw_mixture(audit: str) -> str:
     """docs/screenshots/mixture.svg: the two densities of method.md and p_mismatch, for the pictures of an audit."""
     import numpy as np
 
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
     from auditor.report.charts import draw_line_figure, mixture_shares
 
     statistics = Audit(audit).database.manifest["statistics"]["image"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
+from auditor.python_api import Audit
 from tests.support.kill_points import KilledRun, folder_after_kill, kill_everywhere
 from tests.support.synthetic import write_corpus_audit
 

@@ -11,8 +11,8 @@ from auditor.commands.selection import build_rules, selection_options
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
-    from auditor.audit import Audit
     from auditor.corpus.sample import Kind
+    from auditor.python_api import Audit
     from auditor.review.certificate import Certificate, LabelInterval
     from auditor.review.label_sample import LabelSample
 

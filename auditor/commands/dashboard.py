@@ -58,7 +58,7 @@ def command(
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
     AUDITOR_PASSWORD=... auditor dashboard audit/ --host 0.0.0.0
     """
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
 
     audits = [audit, *([audit2] if audit2 else [])]
     for path in audits:

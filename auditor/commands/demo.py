@@ -23,10 +23,10 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     \b
     auditor demo --out demo
     """
-    from auditor.audit import Audit
     from auditor.demo.check_truth import compare_with_truth, print_demo_findings
     from auditor.demo.demo_corpus import read_truth
     from auditor.demo.run_demo import FULL, DemoConfig, make_quick_config, run_demo
+    from auditor.python_api import Audit
     from auditor.report.report import write_report
 
     folder = Path(out)

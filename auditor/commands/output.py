@@ -14,7 +14,7 @@ from auditor.terminal import print_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
     from auditor.query.sandbox import Limits
 
 Rows = Sequence[Mapping[str, Any]]
@@ -77,7 +77,7 @@ def refuse_existing_file(target: str) -> None:
 
 def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
     """Open an audit and print its notes on stderr. Queries of our own have no time limit by default."""
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
     from auditor.query.sandbox import Limits
 
     audit = Audit(path, corpus, limits=limits or Limits(seconds=None))

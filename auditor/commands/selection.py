@@ -9,8 +9,8 @@ from auditor.schema import HEADLINES, RULES
 from auditor.terminal import print_line
 
 if TYPE_CHECKING:
-    from auditor.audit import Audit
     from auditor.keep.subset import Subset
+    from auditor.python_api import Audit
 
 OPTIONS = [
     *((option if column.name in HEADLINES else advanced_option)(

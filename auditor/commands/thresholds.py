@@ -9,8 +9,8 @@ from auditor.commands.output import Output, open_audit, output_options
 from auditor.schema import FAILURES
 
 if TYPE_CHECKING:
-    from auditor.audit import Audit
     from auditor.keep.thresholds import Cut, PairCounts
+    from auditor.python_api import Audit
 
 
 @audit_command

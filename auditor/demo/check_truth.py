@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from auditor.audit import Audit
 from auditor.console import print_table
 from auditor.demo.demo_corpus import DemoError, read_truth
 from auditor.demo.planted_defects import DEFECTS
+from auditor.python_api import Audit
 from auditor.research.retrieval.analyses import compute_auroc
 from auditor.schema import HIGH_IS_SUSPICIOUS
 

@@ -3,7 +3,7 @@
     with AuditDatabase("audit/") as database:            # or s3://bucket/audit
         read_page(database, "kind = 'video'", "p_mismatch")
 
-The functions of query/ and keep/ take an AuditDatabase. `Audit` in auditor/audit.py wraps them as methods for users.
+The functions of query/ and keep/ take an AuditDatabase; `Audit` (auditor/python_api.py) wraps them as methods.
 """
 
 import contextlib

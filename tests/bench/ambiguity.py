@@ -21,8 +21,8 @@ import av
 import numpy as np
 from PIL import Image, ImageFilter
 
-from auditor.audit import Audit
 from auditor.console import print_table
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.score.statistics.ambiguity import grade_media

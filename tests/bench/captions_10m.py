@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.faults.repeated_captions import find_repeated_captions
+from auditor.python_api import Audit
 from auditor.query.sandbox import Limits
 from auditor.sweep.caption_facts import hash_caption
 

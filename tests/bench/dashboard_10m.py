@@ -32,7 +32,7 @@ def open_page(page: str, /, **query: str) -> Any:
 
 
 def sample_query(path: Path) -> dict[str, str]:
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
 
     row = Audit(path).page("duplicate_of IS NOT NULL", limit=1).to_pylist()[0]
     return {"uid": row["uid"], "shard": row["shard"], "caption": str(row["caption_index"])}

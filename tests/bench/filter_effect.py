@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 from scipy.stats import rankdata
 
-from auditor.audit import Audit
 from auditor.console import print_table
+from auditor.python_api import Audit
 from auditor.research.evaluate.projection_training import ProjectionTraining, train_projections
 from auditor.research.evaluate.studies import BASELINE
 from auditor.research.retrieval.recall import compute_recall

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.audit import Audit
 from auditor.audit_folder.extra_columns import remove_source
+from auditor.python_api import Audit
 from tests.support.synthetic import write_audit
 
 CACHE = Path("bench-results/cache")

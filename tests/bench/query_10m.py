@@ -26,7 +26,7 @@ TASKS = ("summary", "histogram", "worst 100", "filter to .npy", "filter to .parq
 
 def ours(task: str, path: str, out: str) -> int:
     """Run one task as a user would, including opening the audit, and return the rows kept or counted."""
-    from auditor.audit import Audit
+    from auditor.python_api import Audit
 
     audit = Audit(path)
     if task == "summary":

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from tests.support.browser import launch_chromium, serve_dashboard, visit_page
 
 RESULTS = Path("bench-results")

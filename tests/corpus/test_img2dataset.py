@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.corpus.open_corpus import CorpusOptions, open_corpus
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from auditor.audit import Audit
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions, open_corpus
 from auditor.corpus.read_medium import read_media
 from auditor.errors import AuditorError
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig

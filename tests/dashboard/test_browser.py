@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from dashboard.row_selection import list_slider_steps
 from tests.support.browser import ROOT, TIMEOUT, serve_dashboard, visit_page, wait_until_idle
 from tests.support.dashboard_audit import HOSTILE, HOSTILE_KEY

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query.map_queries import build_shapes_condition, decode_shapes
 from auditor.review.review_queues import fetch_queue
 from tests.support.browser import TIMEOUT, visit_page, wait_until_idle

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from dashboard.media_preview import ThumbnailCache, video_mime_type
 
 

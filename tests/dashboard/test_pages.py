@@ -14,10 +14,10 @@ import streamlit
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
-from auditor.audit import Audit
 from auditor.dashboard_settings import Settings
 from auditor.keep.thresholds import choose_cut
 from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
+from auditor.python_api import Audit
 from dashboard.row_selection import RowSelection, list_slider_steps
 from dashboard.url_state import GalleryView, parse_index, sample_query
 from tests.support.planted import make_embeddings, write_planted

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.keep.rule_effects import measure_rule_effects
+from auditor.python_api import Audit
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import list_row_marks
 from auditor.query.rules import Rules

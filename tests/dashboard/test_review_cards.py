@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query.reviews import read_reviews
 from auditor.review.review_queues import fetch_reviewer_marks
 from dashboard.review_cards import receive_decisions, split_identity

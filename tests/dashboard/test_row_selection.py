@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from auditor.audit import Audit, QueryError
+from auditor.python_api import Audit, QueryError
 from auditor.schema import HEADLINES
 from dashboard.row_selection import RowSelection, find_slider_bounds, list_round_steps
 from tests.support.synthetic import write_audit

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.demo.check_truth import DemoFindings, compare_with_truth, join_truth
 from auditor.demo.demo_corpus import DemoError
+from auditor.python_api import Audit
 from tests.support.tiny import SEED, SIZE, tiny
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
 from auditor.errors import AuditorError
+from auditor.python_api import Audit
 from auditor.query.apply_function import make_apply_task
 from jobs.apply import ApplyWorker, find_function
 from tests.support.synthetic import write_corpus_audit

@@ -22,7 +22,6 @@ import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
 
-from auditor.audit import Audit, QueryError
 from auditor.corpus.file_names import make_portable_key
 from auditor.corpus.rewrite_captions import CorpusChangedError
 from auditor.keep.export import export_csv, export_subset, parse_uids, sort_uids
@@ -31,6 +30,7 @@ from auditor.keep.export_target import ExportError
 from auditor.keep.kept_rows import KeptRows
 from auditor.keep.predicate import Predicate, UnknownShardError, hash_key
 from auditor.keep.tiers import export_tiers
+from auditor.python_api import Audit, QueryError
 from auditor.query.sandbox import Sandbox
 from tests.support.synthetic import add_member, make_photo, write_audit, write_corpus_audit
 
@@ -252,7 +252,7 @@ def digest_files(folder: Path) -> dict[str, str]:
 def test_resumes_after_a_kill(made: tuple[Path, Path], tmp_path: Path) -> None:
     """A real SIGKILL while a shard is written."""
     code = (
-        "import sys, time; from auditor.audit import Audit; from auditor.keep.export import export_subset\n"
+        "import sys, time; from auditor.python_api import Audit; from auditor.keep.export import export_subset\n"
         "def slow(_):\n    time.sleep(0.02)\n"
         "export_subset(Audit(sys.argv[1]).keep(), sys.argv[2], shard_size=4, progress=slow)"
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.keep.export_fiftyone import build_fields, build_samples, export_fiftyone
 from auditor.keep.export_target import split_batches
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from tests.support.corpora import write_corpus

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
 from auditor.keep import export_shards
 from auditor.keep.export import export_subset
 from auditor.keep.export_target import ExportError, prepare_export
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig

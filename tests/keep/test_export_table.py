@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.timed_captions import parse_list_cell
 from auditor.errors import AuditError
 from auditor.keep.export_target import ExportError
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from tests.support.clips import make_numbered_clip

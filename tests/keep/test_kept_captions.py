@@ -15,10 +15,10 @@ import pytest
 import webdataset as wds
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.corpus.rewrite_captions import CorpusChangedError, keep_captions
 from auditor.corpus.shard import DEFAULT_OPTIONS
+from auditor.python_api import Audit
 from tests.support.synthetic import write_corpus_audit
 
 # WebDataset leaves the last tar to the collector

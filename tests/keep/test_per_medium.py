@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from tests.support.synthetic import write_corpus_audit
 
 LIMIT = 0.25

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.keep.recommended import LOSS
 from auditor.keep.thresholds import ThresholdError
+from auditor.python_api import Audit
 from tests.support.synthetic import write_audit
 
 

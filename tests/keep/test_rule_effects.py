@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.audit_folder.arrow_schema import SAMPLES
 from auditor.keep.subset_drift import measure_subset_drift
+from auditor.python_api import Audit
 from auditor.query.rules import RuleError, Rules
 from auditor.query.sandbox import QueryError
 from tests.support.synthetic import write_audit

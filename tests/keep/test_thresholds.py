@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.keep.thresholds import (
     NOTHING,
@@ -19,6 +18,7 @@ from auditor.keep.thresholds import (
     compute_cuts,
     count_pairs,
 )
+from auditor.python_api import Audit
 from auditor.score.statistics import mismatch_statistic
 from auditor.score.statistics.mismatch import fit_mismatch
 from auditor.score.statistics.rivals import measure_pairs

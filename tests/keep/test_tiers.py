@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.corpus.shard_writer import Members, PortableTar
 from auditor.errors import AuditorError
 from auditor.keep.tiers import Tiers, export_tiers
+from auditor.python_api import Audit
 from tests.support.synthetic import write_corpus_audit
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.cli import cli
 from auditor.errors import AuditorError
 from auditor.keep.thresholds import ThresholdError
 from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts, round_up
+from auditor.python_api import Audit
 from auditor.schema import FAILURES
 from tests.support.synthetic import write_audit
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.errors import AuditorError
 from auditor.keep.weights import Weighing, apply_soft_cap, find_scale, repeat_uids, round_to_copies
+from auditor.python_api import Audit
 from tests.support.synthetic import write_audit
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
 from auditor.errors import AuditorError
+from auditor.python_api import Audit
 from auditor.query.apply_function import make_apply_task
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit

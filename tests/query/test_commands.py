@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import cli, run_command_line
+from auditor.python_api import Audit
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 COMMANDS = ("query", "summary", "worst", "compare", "filter", "report")

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
+from auditor.python_api import Audit
 from auditor.query.compare import compare_audits, compute_spearman
 from auditor.query.database import AuditDatabase
 from tests.support.synthetic import write_audit

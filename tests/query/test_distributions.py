@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query import distributions
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import (

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.cli import cli
+from auditor.python_api import Audit
 from auditor.query.explain import ExplainError, explain_row
 from auditor.score.statistics.rivals import ReferenceSample
 from auditor.vectors import MediaVectors

@@ -9,9 +9,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
 from auditor.errors import AuditorError
+from auditor.python_api import Audit
 from auditor.query.database import AuditDatabase
 from auditor.query.join_columns import JoinResult, join_columns
 from tests.support.synthetic import write_audit

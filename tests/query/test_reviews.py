@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.keep.uncertainty_cuts import wilson_interval
+from auditor.python_api import Audit
 from auditor.query.reviews import (
     VERDICTS_SQL,
     Review,

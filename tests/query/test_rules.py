@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query.rules import (
     BOUNDS,
     OTHER_RULES,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit, Limits, QueryError
 from auditor.keep.subset_drift import measure_subset_drift
+from auditor.python_api import Audit, Limits, QueryError
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import count_matching_rows
 from auditor.query.rules import Rules

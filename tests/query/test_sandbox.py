@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query import sql_process
 from auditor.query.sample_tables import MOST_TABLES
 from auditor.query.sandbox import Limits, QueryError, Sandbox, quote_literal
@@ -422,7 +422,7 @@ def test_memory_and_time_are_limited(audit: Audit) -> None:
     """In a process of its own, whose peak is measured: 200 MB for a query and 200 MB for its result are allowed."""
     script = (
         "import json, resource, sys, time\n"
-        "from auditor.audit import Audit\n"
+        "from auditor.python_api import Audit\n"
         "from auditor.query.sandbox import Limits, QueryError\n"
         "audit = Audit(sys.argv[1], limits=Limits('200MB', 1.0))\n"
         "peak = lambda who: resource.getrusage(who).ru_maxrss\n"
@@ -481,6 +481,6 @@ def test_threads_share_a_database(audit: Audit) -> None:
 
 def test_an_audit_that_is_open_at_exit_leaves_no_lines_on_the_terminal(tmp_path: Path) -> None:
     path = write_audit(tmp_path / "audit", 200, 100)
-    script = f"from auditor.audit import Audit\naudit = Audit({str(path)!r})\nprint(audit.count())"
+    script = f"from auditor.python_api import Audit\naudit = Audit({str(path)!r})\nprint(audit.count())"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "200", "")

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.audit_folder.folder import Folder
 from auditor.cli import cli
+from auditor.python_api import Audit
 from auditor.query.search_index import open_vectors
 from auditor.workers.encoder_client import SearchError
 from tests.support.synthetic import write_audit

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.report.charts import (
     draw_bar_figure,
     draw_density,

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.audit_folder.fault_records import Fault, write_faults
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.cli import cli
+from auditor.python_api import Audit
 from auditor.report.findings import Findings
 from auditor.run.outcome import report_outcome
 from auditor.schema import COLUMNS, FLAGS

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query.database import AuditDatabase
 from auditor.report.report import ReportError, render_report, write_report
 from tests.support.synthetic import write_audit, write_corpus_audit

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from auditor.audit import Audit
 from auditor.cli import cli
+from auditor.python_api import Audit
 from auditor.review.label_sample import CertifyError, count_labels, list_label_samples, select_fair_marks
 from tests.support.marks import mark_rows
 from tests.support.synthetic import write_audit

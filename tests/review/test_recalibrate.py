@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.review.correction_map import Correction
 from auditor.review.label_sample import CertifyError
 from auditor.review.recalibrate import recalibrate, remove_correction

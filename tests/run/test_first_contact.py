@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from auditor.audit import Audit
 from auditor.cli import run_command_line
+from auditor.python_api import Audit
 from tests.support.clips import make_clip
 from tests.support.synthetic import make_photo, write_audit
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
@@ -17,6 +16,7 @@ from auditor.cli import run_command_line
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions
 from auditor.corpus.stored import stored_corpora, vector_shard
 from auditor.errors import AuditError, AuditorError
+from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.outcome import report_outcome
 from auditor.run.run_audit import run_audit

@@ -27,10 +27,10 @@ def declare_column() -> None:
 
 def check_lists(folder: str) -> dict[str, bool]:
     """Imports what lists columns only now, after the declaration."""
-    from auditor.audit import Audit
     from auditor.audit_folder import arrow_schema
     from auditor.commands.filter import command
     from auditor.commands.worst import command as worst
+    from auditor.python_api import Audit
     from auditor.query.sample_tables import NUMBERS
     from auditor.report.report import render_report
     from dashboard import display_text

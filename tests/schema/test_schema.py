@@ -9,8 +9,8 @@ from typing import get_args
 import pyarrow.parquet as pq
 
 from auditor import schema
-from auditor.audit import Audit
 from auditor.audit_folder import arrow_schema
+from auditor.python_api import Audit
 from tests.support.synthetic import write_audit
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from auditor.audit import Audit
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
+from auditor.python_api import Audit
 from auditor.run.rescore import rescore
 from auditor.score.shard_priors import (
     EDGES,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from auditor.audit import Audit
+from auditor.python_api import Audit
 from auditor.query.reviews import make_review
 from auditor.review.label_sample import LabelRow
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.corpus.sample import Sample
 from auditor.keep.weights import Weighing
+from auditor.python_api import Audit
 from auditor.research.train.pair_weights import PairWeightError, PairWeights
 from auditor.research.train.training_loader import PairLoader
 from auditor.research.train.training_reader import Draw, LoaderConfig

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.audit import Audit
 from auditor.audit_folder.arrow_schema import FACTS, SAMPLES
 from auditor.errors import AuditError, AuditorError
+from auditor.python_api import Audit
 from auditor.query.sandbox import QueryError
 from auditor.schema import MEASUREMENTS, RULES
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
@@ -240,7 +240,7 @@ def test_media_come_from_the_corpus(tmp_path: Path) -> None:
 
 def test_import_is_light() -> None:
     code = (
-        "import sys, auditor.audit, auditor.keep.subset, auditor.keep.rule_effects, auditor.keep.export;"
+        "import sys, auditor.python_api, auditor.keep.subset, auditor.keep.rule_effects, auditor.keep.export;"
         "import auditor.query.compare, auditor.report.report;"
         "print([m for m in ('torch', 'ray', 'pandas', 'model', 'webdataset', 'streamlit') if m in sys.modules])"
     )
