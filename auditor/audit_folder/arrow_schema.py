@@ -35,6 +35,32 @@ EMBEDDINGS_STORAGE: dict[str, Any] = {
 }
 
 
+VECTORS = pa.schema([(side, pa.list_(pa.float16(), 1)) for side in ("visual", "text")])  # of any width
+TABLE_TYPES = {  # by the first part of a table's name: the columns that it must have
+    "samples": FACTS,
+    "embeddings": pa.schema([*FACTS, *VECTORS]),
+    "reference.parquet": pa.schema([FACTS.field("shard"), *VECTORS]),
+}
+
+
+def find_type_error(name: str, stored: pa.Schema, expected: pa.Schema | None = None) -> str:
+    """Describe the first column of an audit's table that is missing or has another type, or return ""."""
+    for field in expected or TABLE_TYPES.get(name.split("/")[0], ()):
+        if field.name not in stored.names:
+            return f"it has no column {field.name}"
+    known = {field.name: field.type for field in (*SAMPLES, *VECTORS, *(expected or ()))}
+    for field in stored if expected or name.split("/")[0] in TABLE_TYPES else ():
+        if field.name in known and not _has_same_type(field.type, known[field.name]):
+            return f"its column {field.name} has the type {str(field.type)[:60]}"
+    return ""
+
+
+def _has_same_type(stored: pa.DataType, expected: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(expected):
+        return bool(pa.types.is_fixed_size_list(stored) and stored.value_type == expected.value_type)
+    return bool(stored == expected)
+
+
 def build_embeddings_schema(dim: int) -> pa.Schema:
     """Build the schema of embeddings/<shard>.parquet for a model of embedding width `dim`.
 

@@ -58,4 +58,8 @@ def write_faults(folder: Folder, faults: Sequence[Fault]) -> None:
 
 def read_faults(folder: Folder) -> list[Fault] | None:
     """Return None if `auditor faults` has not run."""
-    return [Fault(**row) for row in folder.read_table(FILE).to_pylist()] if folder.exists(FILE) else None
+    return (
+        [Fault(**row) for row in folder.read_table(FILE, schema=SCHEMA).select(SCHEMA.names).to_pylist()]
+        if folder.exists(FILE)
+        else None
+    )

@@ -18,9 +18,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.audit_folder.arrow_schema import find_type_error
 from auditor.audit_folder.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, verify_checksum, write_checksum
 from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.errors import AuditorError
+from auditor.regular_files import find_unsafe_part, open_regular, open_regular_file, parse_json
 
 TEMPORARY = ".part-"
 _SWEPT: set[str] = set()  # folders without the temporary files of earlier processes
@@ -47,6 +49,9 @@ class Folder:
         return Folder, (self.url,)
 
     def path(self, name: str) -> str:
+        """Return the path of a file. Raises StorageError if it leads out of this folder or is a special file."""
+        if self.local and name and (unsafe := find_unsafe_part(self.root, name)):
+            raise StorageError(f"{unsafe}: it is neither read nor written")
         return f"{self.root}/{name}" if name else self.root
 
     def address(self, name: str) -> str:
@@ -83,11 +88,14 @@ class Folder:
             return 0
 
     def read_bytes(self, name: str) -> bytes:
+        if self.local:
+            with open_regular_file(self.path(name)) as file:
+                return file.read()
         data: bytes = self.fs.cat_file(self.path(name))
         return data
 
     def read_json(self, name: str) -> Any:
-        return json.loads(self.read_bytes(name))
+        return parse_json(self.read_bytes(name))
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
@@ -109,18 +117,25 @@ class Folder:
             pq.write_table(table.replace_schema_metadata(extra), local, **(storage or {"compression": "zstd"}))
             write_checksum(local)
 
-    def read_table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        with self.reading(name), self.open_table(name) as file:
+    def read_table(self, name: str, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
+        """Read a Parquet file. Raises StorageError if it lacks a column of `columns`, or one of `schema`."""
+        with self.reading(name), self.open_table(name, schema) as file:
+            if absent := sorted(set(columns or ()).difference(file.schema_arrow.names)):
+                raise StorageError(f"{self.path(name)} is damaged: it has no column {absent[0]}")
             return file.read(list(columns) if columns else None)
 
     @contextlib.contextmanager
-    def open_table(self, name: str) -> Iterator[pq.ParquetFile]:
-        if self.local:
-            with pq.ParquetFile(self.path(name)) as file:
-                yield file
-        else:
-            with self.fs.open(self.path(name), "rb") as remote, PythonParquetFile(remote) as file:
-                yield file
+    def open_table(self, name: str, schema: pa.Schema | None = None) -> Iterator[pq.ParquetFile]:
+        """Open a Parquet file. Raises StorageError if it is a table of an audit and its columns have other types."""
+        with contextlib.ExitStack() as stack:
+            if self.local:
+                file = stack.enter_context(pq.ParquetFile(self.path(name)))
+            else:
+                remote = stack.enter_context(self.fs.open(self.path(name), "rb"))
+                file = stack.enter_context(PythonParquetFile(remote))
+            if wrong := find_type_error(name, file.schema_arrow, schema):
+                raise StorageError(f"{self.path(name)} is damaged: {wrong}; run the `auditor audit` command again")
+            yield file
 
     def table_schema(self, name: str) -> pa.Schema:
         with self.reading(name), self.open_table(name) as file:
@@ -144,9 +159,13 @@ class Folder:
         try:
             with self.open_table(name) as file:
                 stored = file.metadata.metadata or {}
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException, StorageError):
             return {}
-        return {key.decode(): value.decode() for key, value in stored.items() if not key.startswith(b"ARROW:")}
+        return {
+            key.decode(errors="replace"): value.decode(errors="replace")
+            for key, value in stored.items()
+            if not key.startswith(b"ARROW:")
+        }
 
     def is_sound(self, name: str) -> bool | None:
         """Return whether a Parquet file is as it was written, or None if it has no checksum. Reads the whole file."""
@@ -207,9 +226,11 @@ def create_temporary_file(folder: str) -> tuple[int, str]:
 def remove_abandoned_files(folder: str) -> None:
     """Remove the temporary files of killed writers in a folder: those that no process has locked."""
     for path in Path(folder).glob(f"{TEMPORARY}*"):
-        with contextlib.suppress(OSError), path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+        with contextlib.suppress(OSError):
+            handle = open_regular(str(path), os.O_RDWR | os.O_NOFOLLOW)
+            with os.fdopen(handle, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def split_target(target: str) -> tuple[Folder, str]:

@@ -10,6 +10,7 @@ from auditor.errors import AuditError
 
 NUMBER = (int, float)
 NUMBERS = [NUMBER]
+SCORE_AGAIN = "`auditor score` writes it again"
 
 
 class CompleteShape(dict[str, Any]):
@@ -41,7 +42,7 @@ def read_valid_json(folder: Folder, name: str, shape: Any, remedy: str) -> Any:
         content = folder.read_json(name)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         wrong = "not JSON" if isinstance(error, ValueError) else " ".join(str(error).split())
     else:
         wrong = find_shape_error(content, shape)

@@ -19,6 +19,7 @@ from typing import Any
 
 from auditor.audit_folder.folder import Folder, StorageError, describe_os_error
 from auditor.errors import AuditorError
+from auditor.regular_files import open_regular, parse_json
 
 LOCK = ".lock"  # on disk
 REMOTE_LOCK = "lock.json"
@@ -58,7 +59,7 @@ def _acquire_file_lock(folder: Folder) -> int:
     while True:
         try:
             os.makedirs(folder.root, exist_ok=True)
-            descriptor = os.open(folder.path(LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_regular(folder.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise StorageError(f"cannot write {folder.url}: {describe_os_error(error)}") from None
         try:
@@ -128,7 +129,7 @@ def _create_remote_lock(folder: Folder, owner: dict[str, Any]) -> bool:
 def _read_owner(folder: Folder) -> dict[str, Any] | None:
     """Return the owner of the lock, empty if it is unreadable, or None if there is no lock."""
     try:
-        owner = json.loads(folder.read_bytes(REMOTE_LOCK))
+        owner = parse_json(folder.read_bytes(REMOTE_LOCK))
     except FileNotFoundError:
         return None
     except ValueError:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.audit_folder.folder import Folder
-from auditor.audit_folder.json_validation import read_valid_json
+from auditor.audit_folder.json_validation import SCORE_AGAIN, CompleteShape, read_valid_json
 from auditor.errors import AuditError
 
 TOPICS = "topics.json"
@@ -31,7 +31,8 @@ def read_topics(folder: Folder) -> list[list[str]]:
     """Return the typical captions of each topic; none before the audit is scored."""
     if not folder.exists(TOPICS):
         return []
-    captions: list[list[str]] = folder.read_json(TOPICS)["captions"]
+    topics = read_valid_json(folder, TOPICS, CompleteShape(captions=[[str]]), SCORE_AGAIN)
+    captions: list[list[str]] = topics["captions"]
     return captions
 
 
@@ -59,6 +60,6 @@ def overlapping_digests(folder: Folder, other: str) -> list[str]:
     name = overlap_name(other)
     if not folder.exists(name):
         raise AuditError(f"{folder.url} has not been compared with {other}: run `auditor overlap {folder.url} {other}`")
-    table = folder.read_table(name, ["media_digest", "what"])
+    table = folder.read_table(name, ["media_digest", "what"], OVERLAP_SCHEMA)
     digests: list[str] = pc.unique(table.filter(pc.equal(table["what"], "media"))["media_digest"]).to_pylist()
     return digests

@@ -15,12 +15,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query.sandbox import is_utf8, quote_literal
+from auditor.regular_files import open_regular, parse_json
 from auditor.schema import MARKS, Mark
 
 FILE = "reviews.jsonl"
@@ -61,7 +61,7 @@ def append_reviews(folder: Folder, reviews: Sequence[Review]) -> None:
     line = "".join(json.dumps(asdict(review), ensure_ascii=False) + "\n" for review in reviews).encode()
     try:
         if folder.local:
-            append_review_line(Path(folder.path(FILE)), line)
+            append_review_line(folder.path(FILE), line)
         else:
             name = f"reviews/{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
             folder.fs.pipe_file(folder.path(name), line)
@@ -69,12 +69,12 @@ def append_reviews(folder: Folder, reviews: Sequence[Review]) -> None:
         raise ReviewError(f"cannot store a mark in {folder.url}: {error.strerror or error}") from None
 
 
-def append_review_line(path: Path, line: bytes) -> None:
+def append_review_line(path: str, line: bytes) -> None:
     """Append a line by one write to a descriptor opened for appending, which the kernel does atomically.
 
     If a full disk has truncated the last line, a line break comes first; otherwise both lines would be lost.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
     try:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -88,8 +88,7 @@ def append_review_line(path: Path, line: bytes) -> None:
 def read_reviews(folder: Folder) -> list[Review]:
     """Read all marks in the order of their times; truncated or malformed lines are skipped."""
     if folder.local:
-        file = Path(folder.path(FILE))
-        lines = file.read_bytes().splitlines() if file.exists() else []
+        lines = folder.read_bytes(FILE).splitlines() if folder.exists(FILE) else []
     else:
         names = folder.names("reviews", ".json")
         lines = [line for name in names for line in folder.read_bytes(f"reviews/{name}.json").splitlines()]
@@ -101,7 +100,7 @@ def read_reviews_version(folder: Folder) -> str:
     """Return a version that changes with each new mark of a local audit; empty for a remote audit."""
     if folder.local:
         with contextlib.suppress(OSError):
-            status = Path(folder.path(FILE)).stat()
+            status = os.stat(folder.path(FILE))
             return f"{status.st_mtime_ns}-{status.st_size}"
     return ""
 
@@ -109,9 +108,9 @@ def read_reviews_version(folder: Folder) -> str:
 def parse_review_line(line: bytes) -> Review | None:
     """Parse a line; None if a field is missing or has another type: lines written by hand may hold anything."""
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         review = Review(**{field: entry[field] for field in FIELDS})
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     texts = (review.uid, review.reviewer, review.mark, review.note, review.time)
     is_valid = (

@@ -8,6 +8,7 @@ import contextlib
 import io
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -24,8 +25,9 @@ from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.sweep.sweep_config import SweepConfig
 from tests.support.corpora import write_corpus, write_random_model
-from tests.support.damage import cut_in_half, empty_file, replace_by_broken_link, replace_by_folder, zero_bytes
+from tests.support.damage import HOSTILE, cut_in_half, empty_file, replace_by_broken_link, replace_by_folder, zero_bytes
 
+SECONDS = 120
 CORPUS_OPTIONS = ["--frames", "4", "--batch-size", "8", "--decoders", "1", "--quiet"]
 COMMANDS = [
     ["summary", "{audit}"],
@@ -105,18 +107,27 @@ DAMAGES: list[Callable[[Path], None]] = [
     replace_by_folder,
     replace_by_broken_link,
     Path.unlink,
+    *HOSTILE,
 ]
+
+
+def stop_waiting(*_: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} seconds")
 
 
 def outcome(place: Place, words: list[str]) -> str:
     """Return an empty string if the command worked or printed a one-line error, else what it did."""
     out, err = io.StringIO(), io.StringIO()
+    signal.signal(signal.SIGALRM, stop_waiting)
+    signal.alarm(SECONDS)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run_command_line(place.command(words))
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return f"{error!r} in {where.filename}:{where.lineno}"
+    finally:
+        signal.alarm(0)
     said = [line for line in err.getvalue().splitlines() if line.startswith("auditor:")]
     if code not in (0, 1) or len(said) > 1 or (code == 1 and not said and words[0] != "verify"):
         return f"exit {code}, {said or err.getvalue()[-300:]}"
