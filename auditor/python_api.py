@@ -114,7 +114,7 @@ class Audit:
 
     @property
     def corpus(self) -> str | None:
-        return self.database.moved_to or self.database.old_root
+        return self.database.places.moved_to or self.database.places.old_root
 
     @property
     def columns(self) -> list[str]:
@@ -252,7 +252,7 @@ class Audit:
     def _reopen(self) -> None:
         """Open the database again to see new columns, and load it into memory again if it was loaded."""
         old = self.database
-        self.database = AuditDatabase(old.path, old.moved_to, thresholds=old.thresholds, limits=old.limits)
+        self.database = AuditDatabase(old.path, old.places, thresholds=old.thresholds, limits=old.limits)
         if old.memory:
             self.database.load_into_memory()
         old.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.corpus.read_medium import MediaPlaces
 from auditor.corpus.sample import Kind, Problem, Span, get_row_span
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
@@ -78,7 +79,7 @@ class ThumbnailCache:
 
     def show(self, database: AuditDatabase, rows: Sequence[Row], *, play: int = 0) -> list[MediumPreview]:
         """A preview for each row, in order. Videos of up to `play` bytes come as they are, others as one frame."""
-        keys = [(database.path, database.moved_to, play, *medium_location(row)) for row in rows]
+        keys = [(database.path, database.places, play, *medium_location(row)) for row in rows]
         with self._lock:
             missing = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._previews}
         new = dict(zip(missing, self._make(database, list(missing.values()), play), strict=True))
@@ -137,7 +138,7 @@ def _strip_decoder(frames: int) -> tuple[Thumbnails, threading.Lock]:
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def _decode_strip(
-    path: str, moved_to: str | None, location: tuple[Any, ...], frames: int, _data: bytes, _span: Span | None
+    path: str, places: MediaPlaces, location: tuple[Any, ...], frames: int, _data: bytes, _span: Span | None
 ) -> list[tuple[float | None, bytes]]:
     decoder, lock = _strip_decoder(frames)
     with lock:
@@ -147,7 +148,7 @@ def _decode_strip(
 def make_frame_strip(database: AuditDatabase, row: Row, data: bytes, frames: int) -> list[tuple[float | None, bytes]]:
     """JPEGs of the frames that were encoded, each with its time; empty if they cannot be decoded."""
     try:
-        return _decode_strip(database.path, database.moved_to, medium_location(row), frames, data, get_row_span(row))
+        return _decode_strip(database.path, database.places, medium_location(row), frames, data, get_row_span(row))
     except ThumbnailError:
         return []
 

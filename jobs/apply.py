@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor import console
 from auditor.cli import run_command_line
+from auditor.corpus.read_medium import MediaPlaces
 from auditor.query.apply_function import (
     ApplyResult,
     ApplyTask,
@@ -40,8 +41,8 @@ from jobs.cluster import connect_workers, make_absolute, worker_options
 class ApplyWorker(BlockWorker):
     """Holds the audit, the function and its decoders."""
 
-    def __init__(self, audit: str, corpus: str | None, function: str, work: ApplyTask):
-        self.database = AuditDatabase(audit, corpus, limits=Limits(seconds=None))
+    def __init__(self, audit: str, places: MediaPlaces, function: str, work: ApplyTask):
+        self.database = AuditDatabase(audit, places, limits=Limits(seconds=None))
         self.worker = ShardWorker(self.database, find_function(function), work).__enter__()
 
     def run(self, shard: str) -> int:
@@ -68,7 +69,7 @@ def find_function(spec: str) -> Function:
 def apply_on_cluster(
     database: AuditDatabase, function: str, work: ApplyTask, placement: Placement, force: bool
 ) -> ApplyResult:
-    arguments = {"audit": database.path, "corpus": database.moved_to, "function": function, "work": work}
+    arguments = {"audit": database.path, "places": database.places, "function": function, "work": work}
     with begin_apply(database, work, force) as todo:
         failures: dict[str, str] = {}
         with console.Progress("apply", len(todo), "shards") as progress:

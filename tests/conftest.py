@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: a second thread only waits for the first
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit it: what the user has confirmed about audits
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="auditor-tests-")
 
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN

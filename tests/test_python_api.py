@@ -161,8 +161,12 @@ def test_unfinished_audit_shows_what_is_there(folder: Path, tmp_path: Path) -> N
         shutil.copy(folder / "samples" / f"{name}.parquet", tmp_path / "samples")
     facts = pq.read_table(folder / "samples" / "00002.parquet", columns=FACTS.names)
     vectors = pa.array([[0.0] * 4] * len(facts), pa.list_(pa.float16(), 4))
+    facts = facts.append_column("visual", vectors).append_column("text", vectors)
     for name in ("00001", "00002"):
-        pq.write_table(facts.append_column("visual", vectors), tmp_path / "embeddings" / f"{name}.parquet")
+        pq.write_table(
+            facts.append_column("visual", vectors).append_column("text", vectors),
+            tmp_path / "embeddings" / f"{name}.parquet",
+        )
     unfinished = Audit(tmp_path)
     assert unfinished.notes == [
         "this audit is not finished (state: scoring): 3 of 6 shards are here, 1 of them not scored yet"

@@ -39,7 +39,7 @@ VECTORS = pa.schema([(side, pa.list_(pa.float16(), 1)) for side in ("visual", "t
 TABLE_TYPES = {  # by the first part of a table's name: the columns that it must have
     "samples": FACTS,
     "embeddings": pa.schema([*FACTS, *VECTORS]),
-    "reference.parquet": pa.schema([FACTS.field("shard"), *VECTORS]),
+    "reference.parquet": pa.schema([*FACTS, *VECTORS]),
 }
 
 

@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import platform
+import uuid
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -113,6 +114,7 @@ class Manifest:
     state: str = "sweeping"
     scoring: dict[str, Any] | None = None  # options of the scoring that is running on a finished audit
     format: int = FORMAT
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)  # of what the user confirms about the audit
     created: str = field(default_factory=format_current_time)
     finished: str | None = None
     versions: dict[str, str] = field(default_factory=read_versions)

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-MAX_CAPTION_BYTES = 16 * 2**20  # a larger file is not a caption file
 ENCODING_SAMPLE_BYTES = 65_536  # examined to guess an encoding
 # byte order marks
 MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}

@@ -7,12 +7,13 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import IO, Any
 
 import fsspec
 
 from auditor.corpus.shard import CorpusError
+from auditor.regular_files import leads_outside, open_regular_file
 
 Info = Mapping[str, Any]  # of the store about one object: at least `size`, usually a digest
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -50,7 +51,7 @@ def open_store(url: str) -> Iterator[tuple[Any, str]]:
 def open_file(path: str) -> IO[bytes]:
     """Open a file; of a remote one, only the parts that are read are fetched."""
     if not is_url(path):
-        return open(path, "rb")
+        return open_regular_file(path)
     with open_store(path) as (fs, name):
         file: IO[bytes] = fs.open(name, "rb")
         return file
@@ -59,7 +60,7 @@ def open_file(path: str) -> IO[bytes]:
 def open_copy(path: str) -> IO[bytes]:
     """Open a local file, or a temporary copy of a remote one, deleted when it is closed or the process ends."""
     if not is_url(path):
-        return open(path, "rb")
+        return open_regular_file(path)
     with open_store(path) as (fs, name):
         handle, copy = tempfile.mkstemp(prefix="auditor-", suffix=".shard")
         os.close(handle)
@@ -77,22 +78,40 @@ def read_range(path: str, offset: int = 0, size: int = -1) -> bytes:
         with open_store(path) as (fs, name):
             data: bytes = fs.cat_file(name) if size < 0 else fs.cat_file(name, start=offset, end=offset + size)
             return data
-    with open(path, "rb") as file:
+    with open_regular_file(path) as file:
         file.seek(offset)
         return file.read(max(size, -1))
 
 
-def read_files(paths: list[str]) -> dict[str, bytes]:
-    """Read small files, remote ones with one call; unreadable ones are left out."""
+def read_files(paths: list[str], limit: int) -> dict[str, bytes]:
+    """Read small files, remote ones with one call, without unreadable ones and those of more than `limit` bytes."""
     contents: dict[str, bytes] = {}
     if paths and is_url(paths[0]):
         with open_store(paths[0]) as (fs, _):
             objects = fs.cat([fs._strip_protocol(path) for path in paths], on_error="omit")
             return {str(fs.unstrip_protocol(name)): data for name, data in objects.items()}
     for path in paths:
-        with suppress(OSError):
-            contents[path] = read_range(path)
+        with suppress(OSError), open_regular_file(path) as file:
+            if len(data := file.read(limit + 1)) <= limit:
+                contents[path] = data
     return contents
+
+
+def is_below(path: str, root: str, *, follow_links: bool = False) -> bool:
+    """Return whether a path or URL is a root or lies below it, links resolved unless they may be followed."""
+    if path.rstrip("/") == root.rstrip("/"):
+        return True
+    if is_url(path) or is_url(root):
+        return path.startswith(root if root.endswith("/") else f"{root}/") and ".." not in path.split("/")
+    if follow_links:
+        return os.path.normpath(path).startswith(os.path.normpath(root).rstrip("/") + "/")
+    folder, name = os.path.split(path)
+    if os.path.islink(path):
+        return not leads_outside(path, root)
+    return not _leads_outside(folder, root) and name not in ("", "..")
+
+
+_leads_outside = lru_cache(maxsize=4096)(leads_outside)  # of folders: media of one folder are many
 
 
 def path_exists(path: str) -> bool:
@@ -131,6 +150,10 @@ def format_store_digest(info: Info) -> str | None:
     """Return the store's own digest of the content with the size, or None if it has no digest."""
     name = next((name for name in _DIGESTS if info.get(name)), None)
     return name and f"{name}={str(info[name]).strip(chr(34))};size={info.get('size')}"
+
+
+def digest(data: bytes | memoryview) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def hash_file(path: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from auditor.corpus.corpus_files import format_store_digest, is_url, list_files, read_files, stamp_file
+from auditor.corpus.corpus_files import format_store_digest, is_below, is_url, list_files, read_files, stamp_file
 from auditor.corpus.file_names import (
     FOREIGN,
     SUBTITLES,
@@ -26,6 +26,8 @@ from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Sample
 from auditor.corpus.sample_files import SampleFile, build_sample, describe_text_problems
 from auditor.corpus.shard import CorpusOptions, OpenShard
+from auditor.regular_files import check_regular
+from auditor.schema import Status
 
 _LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_]\w+)*$", re.IGNORECASE)
 SIDECARS = frozenset(["txt", "json", *SUBTITLES])
@@ -57,7 +59,7 @@ class FolderShard:
             digest.update(repr((file.name, file.size, file.digest)).encode("utf-8", "surrogatepass"))
             if not is_url(self.root):
                 try:
-                    digest.update(stamp_file(self.path(file.name)).encode())
+                    digest.update((self.find_defect(file.name) or stamp_file(self.path(file.name))).encode())
                 except OSError:
                     digest.update(b"gone")
             digest.update(sidecars.get(file.name, b""))
@@ -69,9 +71,8 @@ class FolderShard:
         parts: dict[str, SampleFile] = {}
         for file in self.files:
             path = self.path(file.name)
-            with suppress(OSError):  # a file that is gone is no part of its sample
-                size = file.size if is_url(path) else os.stat(path).st_size
-                parts[file.name] = SampleFile(file.name, path, 0, size)
+            with suppress(FileNotFoundError):  # a file that is gone is no part of its sample
+                parts[file.name] = SampleFile(file.name, path, 0, *self.inspect(file))
 
         def read(part: SampleFile) -> bytes:
             return sidecars.get(part.name, b"")
@@ -82,13 +83,34 @@ class FolderShard:
             samples.append(build_sample(self.name, key, occurrence, key_files, read, self.options))
         yield OpenShard(samples, describe_text_problems(samples), read_medium_bytes)
 
+    def inspect(self, file: FolderFile) -> tuple[int, str | None, Status]:
+        """Return the size of a file, why it cannot be read, and the status of its sample in that case."""
+        if is_url(self.root):
+            return file.size, None, "corrupt"
+        if defect := self.find_defect(file.name):
+            return -1, defect, "outside"
+        try:
+            return check_regular(self.path(file.name)).st_size, None, "corrupt"
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            return -1, f"{file.name}: {error.strerror}", "corrupt"
+
+    def find_defect(self, name: str) -> str | None:
+        """Return why a file is not read although it may exist: it is a link out of the folder."""
+        path = self.path(name)
+        followed = self.options.follow_links or not os.path.islink(path) or is_below(path, self.root)
+        return None if followed else f"{name} is a link out of the corpus; --follow-links follows it"
+
     def path(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
     def read_sidecars(self) -> dict[str, bytes]:
         """Return the content of each readable sidecar by name; remote ones are fetched together."""
         paths = {file.name: self.path(file.name) for file in self.files if _get_last_extension(file.name) in SIDECARS}
-        contents = read_files(list(paths.values()))
+        if not is_url(self.root):
+            paths = {name: path for name, path in paths.items() if not self.find_defect(name)}
+        contents = read_files(list(paths.values()), self.options.max_caption_bytes)
         return {name: contents[path] for name, path in paths.items() if path in contents}
 
 

@@ -5,9 +5,10 @@ else as media with sidecars, else as tables (`metadata.csv` beside the images th
 """
 
 import json
+import os
 from collections.abc import Sequence
 
-from auditor.corpus.corpus_files import read_range
+from auditor.corpus.corpus_files import is_below, is_url, read_range
 from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, CorpusPath, find_corpus_paths
 from auditor.corpus.file_names import find_common_root, make_shard_names, natural_sort_key
 from auditor.corpus.media_folder import SIDECARS, list_folder_shards
@@ -37,6 +38,8 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
         return open_vector_parquet(spec, options)
     paths = find_corpus_paths(spec)
     files = sorted({file for path in paths for file in path.list_files()}, key=natural_sort_key)
+    if not options.follow_links:
+        refuse_links(paths, files)
     if tars := [path for path in files if is_tar(path)]:
         return _open_file_corpus(spec, paths, tars, options)
     folders = [path.path for path in paths if path.folder]
@@ -68,6 +71,16 @@ def _open_file_corpus(spec: str, paths: Sequence[CorpusPath], used: Sequence[str
         if form is not None and form != "parquet":
             shards += list_text_shards(path, form, name, options)
     return Corpus(spec, root, shards)
+
+
+def refuse_links(paths: Sequence[CorpusPath], files: Sequence[str]) -> None:
+    """Raise CorpusError if a tar or table of a listed folder is a link out of it. Links to media become rows."""
+    folders = [path.path for path in paths if path.folder and not is_url(path.path)]
+    named = {path.path for path in paths}
+    for file in files if folders else ():
+        is_link = file not in named and (is_tar(file) or find_table_form(file)) and os.path.islink(file)
+        if is_link and not any(is_below(file, folder) for folder in folders):
+            raise CorpusError(f"{file} is a link out of the corpus; --follow-links reads it")
 
 
 def drop_cached_arrow_files(files: Sequence[str]) -> list[str]:

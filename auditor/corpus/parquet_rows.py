@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.corpus.corpus_files import is_url, open_copy, open_file
 from auditor.corpus.file_names import resolve_stored_path
+from auditor.regular_files import check_regular
 
 BUFFER = 2**20  # bytes; without a buffer, Arrow reads a whole column chunk into memory
 
@@ -26,7 +27,9 @@ def open_parquet(path: str) -> pq.ParquetFile:
         return ArrowFile(path)
     if is_url(path):
         return PythonParquetFile(open_file(path), buffer_size=BUFFER)
-    return pq.ParquetFile(resolve_stored_path(path), buffer_size=BUFFER)
+    file = resolve_stored_path(path)
+    check_regular(file)
+    return pq.ParquetFile(file, buffer_size=BUFFER)
 
 
 def is_arrow_path(path: str) -> bool:

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.corpus.caption_text import parse_record, split_lines
+from auditor.corpus.corpus_files import digest
 from auditor.corpus.file_names import escape_name, guess_media_kind, resolve_stored_path, sniff_extension
-from auditor.corpus.read_medium import read_media, relocate_path, strip_fragment
+from auditor.corpus.read_medium import NOWHERE, MediaPlaces, strip_fragment
 from auditor.corpus.rewrite_captions import CorpusChangedError, build_timed_record, keep_captions
 from auditor.corpus.sample_files import SampleFile
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions
@@ -31,21 +32,17 @@ OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a WebDataset sample; no mem
 class KeptShard:
     """The kept samples of one shard, one row each.
 
-    Columns: key, media_path, media_offset and media_size; captions, numbers, uids, starts and ends of the kept
-    captions; `of`, the number of all captions of the sample.
+    Columns: key, media_path, media_offset, media_size and media_digest (null: not compared); captions, numbers, uids,
+    starts and ends of the kept captions; `of`, the number of all captions of the sample.
     """
 
     name: str
     table: pa.Table
-    moved_to: str | None = None
-    old_root: str | None = None
+    places: MediaPlaces = NOWHERE
     options: CorpusOptions = DEFAULT_OPTIONS
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
-
-    def current_path(self, path: str) -> str:
-        return relocate_path(path, self.moved_to, self.old_root) if self.moved_to else path
 
     def slice(self, start: int, stop: int) -> "KeptShard":
         return replace(self, table=self.table.slice(start, stop - start))
@@ -55,7 +52,7 @@ def read_kept_samples(shard: KeptShard) -> Iterator[dict[str, Any]]:
     """Yield the samples of a shard in order: __key__, __url__ and bytes by extension."""
     for path, group in groupby(shard.table.to_pylist(), key=itemgetter("media_path")):
         if is_tar(strip_fragment(path)):
-            yield from read_tar_samples(strip_fragment(shard.current_path(path)), list(group), shard.options)
+            yield from read_tar_samples(strip_fragment(shard.places.locate(path)), list(group), shard.options)
         else:
             yield from (read_single_sample(shard, row) for row in group)
 
@@ -70,6 +67,8 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
             if parts is None:
                 place = f"{path} has no sample {row['key']} where the audit saw it"
                 raise CorpusChangedError(f"{place}: the corpus has changed; audit it again")
+            medium = next(part for part in parts if part.offset == row["media_offset"])
+            check_digest(row, tar.read(medium.offset, medium.size))
             names = (part.name.rpartition("/")[2].partition(".")[2] for part in parts)
             members = {name: tar.read(part.offset, part.size) for name, part in zip(names, parts, strict=True)}
             sample = {  # last, so that a member named x.__key__ cannot replace it
@@ -79,6 +78,12 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
             }
             whole = has_spans(row) or len(row["numbers"]) == row["of"]
             yield sample if whole else keep_captions(sample, row["numbers"], options)
+
+
+def check_digest(row: Mapping[str, Any], data: bytes) -> None:
+    """Raise CorpusChangedError if the medium is not the one that was audited."""
+    if row["media_digest"] and digest(data) != row["media_digest"]:
+        raise CorpusChangedError(f"the medium of {row['key']} is not the one that was audited: audit the corpus again")
 
 
 def has_spans(row: dict[str, Any]) -> bool:
@@ -121,8 +126,9 @@ def reopen_tar(path: str) -> Iterator[OpenTar]:
 def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
     """Return a sample of a folder or table: its medium and its kept captions."""
     path = row["media_path"]
-    data = read_media(path, row["media_offset"], row["media_size"], root=shard.moved_to, old_root=shard.old_root)
-    names = {"__key__": row["key"], "__url__": shard.current_path(path)}
+    data = shard.places.read(path, row["media_offset"], row["media_size"])
+    check_digest(row, data)
+    names = {"__key__": row["key"], "__url__": shard.places.locate(path)}
     medium = {find_media_extension(path, data): data}
     if has_spans(row):
         source = {"json": json.dumps({"key": row["key"], "source": path}, ensure_ascii=False).encode()}

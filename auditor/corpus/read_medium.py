@@ -5,11 +5,12 @@
 """
 
 import re
+from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
-from auditor.corpus.corpus_files import is_url, make_path_absolute, path_exists, read_range
+from auditor.corpus.corpus_files import is_below, is_url, make_path_absolute, path_exists, read_range
 from auditor.corpus.file_names import escape_name, resolve_stored_path
 from auditor.corpus.parquet_rows import compute_row_edges, open_parquet, read_batches
 from auditor.corpus.sample import Media
@@ -26,15 +27,49 @@ class MediaError(AuditorError):
     """The bytes of a medium cannot be read."""
 
 
-def read_media(path: str, offset: int, size: int, root: str | None = None, old_root: str | None = None) -> bytes:
-    """Return the bytes of one medium; a negative `size` reads the whole file.
+@dataclass(frozen=True, slots=True)
+class MediaPlaces:
+    """Where the media of an audit may be read: below the folders and URLs that the user has confirmed, nowhere else.
 
-    `root` is the present folder of the corpus and `old_root` the former one (`corpus.root` of the manifest): a path
-    below the old root is read from the same place below the new one. Without `old_root`, the longest tail of the path
-    that exists below `root` is read.
+    `old_root` is the corpus as the audit saw it (`corpus.root` of the manifest). If the first root is another, a path
+    below the old root is read from the same place below that one. Without `old_root`, the longest tail of the path that
+    exists below the first root is read.
     """
-    if root is not None:
-        path = relocate_path(path, root, old_root)
+
+    roots: tuple[str, ...]
+    old_root: str | None = None
+    follow_links: bool = False
+
+    @property
+    def moved_to(self) -> str | None:
+        """The present root of the corpus, if it has moved."""
+        root = self.roots[0] if self.roots else None
+        return None if root is None or root == self.old_root else root
+
+    def locate(self, path: str) -> str:
+        """Return the present path of a medium. Raises MediaError if it does not lie in one of the places."""
+        if not path:
+            raise MediaError("the row names no file")
+        if not self.roots:
+            seen = f" (the audit says {self.old_root})" if self.old_root else ""
+            raise MediaError(f"this audit was not made here: say with --corpus ROOT where its media are{seen}")
+        path = relocate_path(path, self.moved_to, self.old_root) if self.moved_to else path
+        file = resolve_stored_path(strip_fragment(path))
+        if not any(is_below(file, root, follow_links=self.follow_links) for root in self.roots):
+            raise MediaError(
+                f"{path} is not read: it lies outside the corpus {self.roots[0]}; --corpus names another place"
+            )
+        return path
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        return read_media(self.locate(path), offset, size)
+
+
+NOWHERE = MediaPlaces(())
+
+
+def read_media(path: str, offset: int, size: int) -> bytes:
+    """Return the bytes of one medium; a negative `size` reads the whole file."""
     try:
         if cell := parse_cell_path(path):
             return read_cell(*cell)

@@ -5,10 +5,9 @@ Tars and folders share this code. Of several media, a plain extension (`jpg`) is
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditor.corpus.caption_text import (
-    MAX_CAPTION_BYTES,
     dump_carried_fields,
     find_encoding,
     parse_record,
@@ -20,6 +19,7 @@ from auditor.corpus.file_names import SUBTITLES, escape_name, guess_media_kind, 
 from auditor.corpus.sample import Media, Problem, Sample
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.timed_captions import combine_captions, parse_subtitles
+from auditor.schema import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class SampleFile:
     offset: int
     size: int
     defect: str | None = None  # why its bytes cannot be read
+    status: Status = "corrupt"  # of a sample with this defect
 
 
 Parts = Mapping[str, SampleFile]  # by extension
@@ -57,11 +58,13 @@ def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dic
 def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Reader, options: CorpusOptions) -> Sample:
     names = choose_sample_files(parts)
     media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
-    sidecars = [part for part in (text, record, subtitles) if part is not None]
-    contents = {part: read(part) for part in sidecars if not _find_defect(part)}
+    checked = {part: _check_size(part, options.max_caption_bytes) for part in (text, record, subtitles) if part}
+    sidecars = list(checked.values())
+    contents = {part: read(part) for part in sidecars if not part.defect}
     encodings = {part: find_encoding(data, options.encoding) for part, data in contents.items()}
 
-    def decode(part: SampleFile | None) -> str:
+    def decode(name: SampleFile | None) -> str:
+        part = checked.get(name) if name else None
         return replace_unsafe(contents[part].decode(encodings[part], "replace")) if part in contents else ""
 
     fields = parse_record(decode(record)) or {}
@@ -117,10 +120,9 @@ def _choose_sidecar(names: list[str], last: str, medium: str | None) -> str | No
     return min(ranks, key=lambda name: ranks[name], default=None)
 
 
-def _find_defect(part: SampleFile) -> str | None:
-    if part.defect is None and part.size > MAX_CAPTION_BYTES:
-        return f"{part.name} has {part.size} bytes: too large for a caption"
-    return part.defect
+def _check_size(part: SampleFile, limit: int) -> SampleFile:
+    large = part.defect is None and part.size > limit
+    return replace(part, defect=f"{part.name} has {part.size} bytes: too large for a caption") if large else part
 
 
 def _find_problem(
@@ -130,11 +132,11 @@ def _find_problem(
         names = ", ".join(f".{extension}" for extension in parts) or "files that are gone"
         return Problem("missing_media", escape_name(f"no image or video, only {names}"))
     if media.defect is not None:
-        return Problem("corrupt", replace_unsafe(media.defect))
+        return Problem(media.status, replace_unsafe(media.defect))
     if media.size == 0:
         return Problem("corrupt", escape_name(f"{media.name} is empty"))
-    if sidecar is not None and (defect := _find_defect(sidecar)) is not None:
-        return Problem("corrupt", replace_unsafe(defect))
+    if sidecar is not None and sidecar.defect is not None:
+        return Problem(sidecar.status, replace_unsafe(sidecar.defect))
     if not captions:
         without = f"no caption in {sidecar.name}" if sidecar is not None else "no .txt and no .json"
         return Problem("missing_caption", escape_name(without))

@@ -76,6 +76,11 @@ class CorpusOptions:
     )
     visual_column: str | None = setting(None, "Column of a Parquet table that holds embeddings of the media.")
     text_column: str | None = setting(None, "Column of a Parquet table that holds embeddings of the captions.")
+    media_root: tuple[str, ...] = setting(
+        (), "Folders or URLs outside a table's own folder from which its media may be read, such as /data/photos."
+    )
+    follow_links: bool = setting(False, "Follow symbolic links that lead out of the corpus.")
+    max_caption_bytes: int = setting(16 * 2**20, "Largest size of a caption file, in bytes.")
     shard_size: int = setting(1000, "Media per shard, if the corpus is not in shards.")
 
     def __post_init__(self) -> None:
@@ -83,7 +88,8 @@ class CorpusOptions:
             object.__setattr__(self, "delimiter", "\t")
         if self.captions not in ("lines", "whole"):
             raise CorpusError(f"captions must be 'lines' or 'whole', not {self.captions!r}")
-        object.__setattr__(self, "carry", tuple(self.carry))
+        for name in ("carry", "media_root"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise CorpusError(f"delimiter must be one character, not {self.delimiter!r}")
         try:

@@ -176,7 +176,7 @@ def write_repair_list(target: str, repairs: Sequence[Repair]) -> None:
 def check_repair_target(database: AuditDatabase, target: str) -> None:
     """Refuse a folder that is not empty or lies in the corpus, where repaired shards would be mistaken for its own."""
     folder = Folder(target)
-    corpus = database.moved_to or database.old_root
+    corpus = database.places.moved_to or database.places.old_root
     if corpus is None:
         raise FaultsError(f"{database.path} does not name its corpus; name it with --corpus")
     corpus_folder = Folder(corpus)

@@ -118,9 +118,10 @@ def find_media_file(subset: KeptRows, row: Row, folder: Path) -> str | None:
     path = row["media_path"]
     if path is None:
         return None
-    if strip_fragment(path) == path and "://" not in path and not is_tar(path) and not subset.database.moved_to:
-        return str(path) if os.path.isfile(path) else None
     try:
+        place = subset.database.places.locate(path)
+        if strip_fragment(place) == place and "://" not in place and not is_tar(place):
+            return place if os.path.isfile(place) else None
         data = read_row_media(subset.database, row)
     except MediaError:
         return None

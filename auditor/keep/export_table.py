@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.folder import Folder
+from auditor.corpus.corpus_files import make_path_absolute
+from auditor.corpus.corpus_spec import split_prefix
 from auditor.corpus.open_corpus import CorpusError, open_corpus
-from auditor.corpus.read_medium import relocate_path
+from auditor.corpus.read_medium import MediaError
 from auditor.corpus.tables.entry_shard import merge_entries
 from auditor.corpus.tables.parquet_table import ParquetShard
 from auditor.corpus.tables.text_table import TextShard
@@ -52,12 +54,12 @@ def choose_delimiter(form: str, shards: Sequence[TableShard]) -> str:
 
 def open_table_shards(subset: KeptRows) -> list[TableShard]:
     """The shards of the corpus as it is now; refuses a corpus that is not a table."""
-    spec, place = subset.database.manifest.get("corpus", {}).get("spec") or "", subset.database.moved_to
-    if place:
-        spec = "::".join(relocate_path(part, place, subset.database.old_root) for part in spec.split("::"))
+    spec = subset.database.manifest.get("corpus", {}).get("spec") or ""
+    prefix, parts = split_prefix(spec)
     try:
+        spec = prefix + "::".join(subset.database.places.locate(make_path_absolute(part)) for part in parts)
         shards = list(open_corpus(spec, load_corpus_options(subset.database)).shards)
-    except CorpusError as error:
+    except (CorpusError, MediaError) as error:
         raise ExportError(
             f"the table cannot be read again ({error}); name its new root with --corpus NEW_ROOT"
         ) from None

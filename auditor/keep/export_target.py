@@ -16,7 +16,7 @@ from auditor.audit_folder.folder import TEMPORARY, Folder, StorageError, describ
 from auditor.audit_folder.lock import LOCK, REMOTE_LOCK
 from auditor.corpus.corpus_spec import find_corpus_folder, is_folder_spec
 from auditor.corpus.file_names import resolve_stored_path
-from auditor.corpus.read_medium import relocate_path, strip_fragment
+from auditor.corpus.read_medium import strip_fragment
 from auditor.errors import AuditorError
 from auditor.keep.kept_rows import KeptRows
 from auditor.query.database import AuditDatabase
@@ -57,7 +57,8 @@ def parse_target_form(target: str) -> str:
 def check_outside_corpus(subset: KeptRows, target: str) -> None:
     """Refuse a target inside the corpus folder, where it would become part of the corpus."""
     database = subset.database
-    spec, root = str(database.manifest.get("corpus", {}).get("spec", "")), database.moved_to or database.old_root
+    spec = str(database.manifest.get("corpus", {}).get("spec", ""))
+    root = database.places.moved_to or database.places.old_root
     if root and is_folder_spec(spec) and find_corpus_folder(root, target):
         raise ExportError(f"{target} lies in the corpus {root} and would become part of it: choose a place outside")
 
@@ -143,9 +144,7 @@ def fingerprint_export(*content: Any) -> str:
 
 def stamp_media_files(database: AuditDatabase, paths: Iterable[str | None]) -> list[tuple[str, int, int]]:
     """The size and modification time of local media files, so that a changed corpus is a different export."""
-    root, old_root = database.moved_to, database.old_root
-    files = [strip_fragment(path) for path in paths if path]
-    places = (relocate_path(file, root, old_root) if root else file for file in files)
+    places = [strip_fragment(database.places.locate(path)) for path in paths if path]
     return [identify_file(place) for place in places if "://" not in place]
 
 

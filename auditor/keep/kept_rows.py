@@ -120,17 +120,20 @@ def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> Kep
     captions = ", ".join(
         f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}" for name, column in CAPTION_COLUMNS.items()
     )
+    swept = bool((database.manifest.get("model") or {}).get("spec"))  # stored embeddings bring digests of their own
+    digest = "any_value(media_digest)" if swept else "CAST(NULL AS VARCHAR)"
     shard_view = database.view(database.files.shard(shard), extended=database.reads_extra_columns(condition))
     table = database.run(
         f"WITH measured AS ({shard_view}), "
         "extended AS (SELECT * FROM measured), "
         "reviewed AS (SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)), "
         f"decided AS (SELECT *, coalesce({condition}, FALSE) AS is_kept FROM reviewed AS samples) "
-        f'SELECT key, media_path, media_offset, any_value(media_size) AS media_size, {captions}, count(*) AS "of" '
+        f"SELECT key, media_path, media_offset, any_value(media_size) AS media_size, "
+        f'{digest} AS media_digest, {captions}, count(*) AS "of" '
         "FROM decided GROUP BY key, media_path, media_offset HAVING bool_or(is_kept) "
         "ORDER BY media_path, media_offset, key"
     )
-    return KeptShard(shard, table, database.moved_to, database.old_root, load_corpus_options(database))
+    return KeptShard(shard, table, database.places, load_corpus_options(database))
 
 
 def load_corpus_options(database: AuditDatabase) -> CorpusOptions:

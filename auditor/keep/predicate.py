@@ -120,7 +120,7 @@ def read_list(values: pa.ListScalar, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def relative_shard_path(subset: KeptRows, path: str) -> str:
     """The path of a shard relative to the root of its corpus."""
-    return path.split("#")[0].removeprefix((subset.database.old_root or "").rstrip("/")).lstrip("/")
+    return path.split("#")[0].removeprefix((subset.database.places.old_root or "").rstrip("/")).lstrip("/")
 
 
 def find_key(keys: Keys, number: np.uint64) -> int | None:

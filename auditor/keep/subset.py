@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from auditor.corpus.raw_samples import read_kept_samples
+from auditor.corpus.read_medium import MediaPlaces
 from auditor.errors import AuditorError
 from auditor.keep.export import export_subset
 from auditor.keep.export_datasets import export_datasets
@@ -101,7 +102,7 @@ class Subset(KeptRows):
         if not shards:
             raise AuditorError("no sample meets the rules: there is nothing to read")
         database = self.database
-        opening = database.path, database.moved_to, database.thresholds, database.limits
+        opening = database.path, database.places, database.thresholds, database.limits
         reader = ShardReader(*opening, self.condition, self.rules.where)
         # the nested list makes the shard names the first stage
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
@@ -123,14 +124,14 @@ class ShardReader:
     """
 
     path: str
-    corpus: str | None
+    places: MediaPlaces
     thresholds: Mapping[str, float]
     limits: Limits
     condition: str  # the rules as SQL when the pipeline was made, including the cut of keep_top
     where: str | None  # the user's own condition, which `condition` may refer to as a table of matching rows
 
     def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
-        with AuditDatabase(self.path, self.corpus, thresholds=self.thresholds, limits=self.limits) as database:
+        with AuditDatabase(self.path, self.places, thresholds=self.thresholds, limits=self.limits) as database:
             database.where(self.where)  # builds that table
             for shard in shards:
                 yield from read_kept_samples(fetch_kept_shard(database, self.condition, shard))

@@ -11,6 +11,7 @@ import difflib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
+from auditor.audit_folder.confirmed_places import confirm_places, read_confirmed_places
+from auditor.corpus.corpus_files import make_path_absolute
+from auditor.corpus.read_medium import MediaPlaces
 from auditor.errors import AuditError
 from auditor.query import reviews
 from auditor.query.rules import override_thresholds
@@ -38,16 +42,27 @@ T = TypeVar("T")
 QUIET_SECONDS = 3.0  # without a query, before columns are loaded into memory
 
 
+def find_media_places(manifest: Mapping[str, Any], corpus: str | Path | None) -> MediaPlaces:
+    """Return where the media of an audit may be read. A given `corpus` is remembered for this audit."""
+    confirmed = read_confirmed_places(manifest.get("id"))
+    if corpus:
+        root = make_path_absolute(str(corpus))
+        confirmed = replace(confirmed, roots=(root, *(other for other in confirmed.roots if other != root)))
+        confirm_places(manifest.get("id"), confirmed)
+    return MediaPlaces(confirmed.roots, manifest.get("corpus", {}).get("root"), confirmed.follow_links)
+
+
 class AuditDatabase:
     """One audit, local or remote, finished or not. Safe to share between threads.
 
-    `corpus` is the present location of the corpus, if it has moved. `thresholds` override those of the manifest.
+    `corpus` is where the corpus is, if it has moved or the audit was made elsewhere; it is remembered for this user.
+    `thresholds` override those of the manifest.
     """
 
     def __init__(
         self,
         path: str | Path,
-        corpus: str | Path | None = None,
+        corpus: str | Path | MediaPlaces | None = None,
         *,
         thresholds: Mapping[str, float] | None = None,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
@@ -55,8 +70,7 @@ class AuditDatabase:
         self.files: AuditFiles = find_audit_files(path)
         self.path, self.manifest = self.files.path, self.files.manifest
         self.state: str = self.manifest.get("state", "unknown")
-        self.old_root: str | None = self.manifest.get("corpus", {}).get("root")
-        self.moved_to = str(corpus) if corpus else None
+        self.places = corpus if isinstance(corpus, MediaPlaces) else find_media_places(self.manifest, corpus)
         self.thresholds = override_thresholds(self.manifest.get("thresholds", {}), thresholds or {})
         self.notes = list_audit_notes(self.files)
         self.limits = limits

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.audit_folder.embeddings import read_embeddings
-from auditor.corpus.read_medium import MediaError, read_media
+from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Problem
 from auditor.query.database import AuditDatabase
 
@@ -89,10 +89,9 @@ def read_input_vectors(database: AuditDatabase, shard: str, columns: Sequence[st
 def read_batch_media(database: AuditDatabase, rows: pa.Table) -> list[bytes | None]:
     """Read the bytes of each row's medium; None if they cannot be read."""
     media: list[bytes | None] = []
-    roots = {"root": database.moved_to, "old_root": database.old_root}
     for path, offset, size in zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True):
         try:
-            media.append(None if path is None else read_media(path, offset, size, **roots))
+            media.append(None if path is None else database.places.read(path, offset, size))
         except MediaError:
             media.append(None)
     return media

@@ -3,13 +3,13 @@
 The same formulas as model/evidence.py (equations 2 and 3) in NumPy, for one instance.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.json_validation import NUMBER, SCORE_AGAIN, CompleteShape, read_valid_json
 from auditor.errors import AuditorError
 from auditor.vectors import Floats, MediaVectors
 
@@ -54,19 +54,25 @@ class StoredHead:
         return compute_belief_masses(self.visual @ vector, self.settings, self.settings.get("center_text", 0.0))
 
 
+SETTINGS = dict.fromkeys(("scale", "tau", "center_visual", "center_text"), NUMBER)
+HEAD_SHAPE = CompleteShape(head={**SETTINGS, "evidence": str, "clip_evidence": str})
+
+
 def load_stored_head(folder: Folder) -> StoredHead | None:
     """Load the head that scored an audit; None if it was not stored."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
-        config = json.loads(folder.read_bytes("head/config.json"))
+        config = read_valid_json(folder, "head/config.json", HEAD_SHAPE, SCORE_AGAIN)
         tensors = load(folder.read_bytes("head/head.safetensors"))
         visual, text = (normalize_prototypes(tensors[bank]) for bank in ("visual", "text"))
+        if visual.ndim != 2 or visual.shape != text.shape:
+            raise ValueError(f"prototypes of the shapes {visual.shape} and {text.shape}")
         return StoredHead(visual, text, config["head"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise HeadFileError(f"the head of {folder.url} cannot be read: {error}") from None
 
 

@@ -9,7 +9,6 @@ from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
-from auditor.corpus.read_medium import read_media
 from auditor.query.database import AuditDatabase
 from auditor.query.sample_tables import IN_MEMORY, UID_ORDER
 from auditor.query.sandbox import Parameters, QueryError, quote_literal, quote_name
@@ -154,7 +153,7 @@ def read_row_media(database: AuditDatabase, row: Mapping[str, Any]) -> bytes:
     if missing := {"media_path", "media_offset", "media_size"} - set(row):
         raise QueryError(f"row has no {min(missing)}: pass a complete row, as row(), page() and worst() return")
     place = row["media_path"], row["media_offset"], row["media_size"]
-    return read_media(*place, root=database.moved_to, old_root=database.old_root)
+    return database.places.read(*place)
 
 
 def find_usable_row(database: AuditDatabase) -> dict[str, Any] | None:

@@ -10,11 +10,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from auditor.audit_folder.confirmed_places import ConfirmedPlaces, confirm_places
 from auditor.audit_folder.extra_columns import remove_shard_columns
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import REMOTE_LOCK, hold_folder_lock
 from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.console import Progress
+from auditor.corpus.corpus_files import make_path_absolute
 from auditor.corpus.corpus_spec import find_corpus_folder
 from auditor.corpus.open_corpus import Corpus, open_corpus
 from auditor.errors import AuditError, explain_interrupt
@@ -152,9 +154,11 @@ def begin_manifest(folder: Folder, corpus: Corpus, model: CorpusModel, config: A
         for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
             _refuse_difference(folder, f"corpus {name}", old.corpus.get(name) or None, fresh.corpus[name] or None)
         refuse_other_model(folder, old, fresh.model)
-        fresh.created = old.created
+        fresh.created, fresh.id = old.created, old.id
     folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
+    roots = corpus.root, *map(make_path_absolute, config.options.media_root)
+    confirm_places(fresh.id, ConfirmedPlaces(roots, config.options.follow_links, fresh.model["spec"]))
     publish_carried_columns(folder, corpus)
     return fresh
 

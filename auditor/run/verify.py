@@ -15,15 +15,16 @@ from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import compute_media_identities, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
-from auditor.corpus.read_medium import read_media
+from auditor.corpus.corpus_files import digest
+from auditor.corpus.read_medium import MediaPlaces
 from auditor.corpus.sample import get_row_span
 from auditor.errors import AuditorError
+from auditor.query.database import find_media_places
 from auditor.run.scoring import load_context
 from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.pair_sample import KINDS, EncodedPairs, count_encoded, number_digests, select_pairs
 from auditor.score.score import samples_file, score_pairs
 from auditor.score.statistics.siblings import Siblings
-from auditor.sweep.sample_rows import digest
 from auditor.sweep.shard_encoder import pool_media
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.workers.decoder_pool import Decoded, DecoderPool
@@ -62,7 +63,7 @@ def verify_audit(
     context = replace(load_context(folder, manifest, fitted), priors=manifest.shard_priors)
     sweep = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
     with sweep.open_decoder_pool(backbone.pixels, workers=1) as decoders:
-        checker = RowChecker(folder, backbone, decoders, context, corpus, manifest.corpus.get("root"))
+        checker = RowChecker(folder, backbone, decoders, context, find_media_places(asdict(manifest), corpus))
         chosen = choose_rows(folder, shards, count, seed)
         return [check for (shard, kind), rows in chosen.items() for check in checker.check(shard, kind, rows)]
 
@@ -87,15 +88,18 @@ class RowChecker:
     backbone: Backbone
     decoders: DecoderPool
     context: ScoreContext
-    corpus: str | None  # where it is now, if it has moved
-    old_root: str | None
+    places: MediaPlaces
 
     def check(self, shard: str, kind: str, chosen: list[int]) -> list[RowCheck]:
         pairs = select_pairs(read_embeddings(self.folder, shard), kind)
         stored = self.folder.read_table(samples_file(shard))
         checks = []
         for position in chosen:
-            row = stored.slice(int(pairs.rows[position]), 1).to_pylist()[0]
+            row = stored.slice(int(pairs.rows[position]), 1).to_pylist()
+            if not row:
+                checks.append(RowCheck(shard, "", 0, f"row {pairs.rows[position]} is not in its samples"))
+                continue
+            [row] = row
             siblings = None if pairs.siblings is None else pairs.siblings.take(np.array([position]))
             differs = self._compare(row, kind, siblings)
             checks.append(RowCheck(shard, row["key"], row["caption_index"], differs))
@@ -104,7 +108,7 @@ class RowChecker:
     def _compare(self, row: dict[str, Any], kind: str, siblings: Siblings | None) -> str:
         try:
             location = row["media_path"], row["media_offset"], row["media_size"]
-            data = read_media(*location, root=self.corpus, old_root=self.old_root)
+            data = self.places.read(*location)
         except (AuditorError, OSError) as error:
             return f"medium cannot be read: {error}"
         if digest(data) != row["media_digest"]:
@@ -114,7 +118,8 @@ class RowChecker:
             return f"does not decode any more: {result.message}"
         shift = self.context.priors.get(row["shard"], 0.0)
         fresh = score_pairs(self._encode_pair(row, result, siblings), self.context.kinds[kind], self.context, shift)
-        values = {name: float(fresh[name][0]) for name in TOLERANCES if row[name] is not None}
+        stored = [name for name in TOLERANCES if row[name] is not None]
+        values = {name: float(fresh[name][0]) if name in fresh else np.nan for name in stored}
         return "; ".join(
             f"{name} {row[name]:.4f} is now {value:.4f}"
             for name, value in values.items()

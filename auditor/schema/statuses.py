@@ -5,7 +5,7 @@ from typing import Literal
 
 Status = Literal[
     "ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large", "bad_span",
-    "bad_vector", "not_downloaded",
+    "bad_vector", "not_downloaded", "outside",
 ]  # fmt: skip
 Mark = Literal["good", "bad", "unsure"]
 
@@ -32,6 +32,8 @@ STATUSES: dict[Status, ValueText] = {
         "the stored embedding is missing, not finite, zero or of a different width"),
     "not_downloaded": ValueText("not downloaded",
         "img2dataset could not download or resize the image; error_message gives the reason"),
+    "outside": ValueText("outside the corpus",
+        "a link or a path leads out of the corpus; --follow-links or --media-root allows it"),
 }  # fmt: skip
 MARKS: dict[Mark, ValueText] = {
     "good": ValueText("good", "the caption describes the medium", "green"),

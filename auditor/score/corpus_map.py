@@ -5,18 +5,20 @@ same sample, so that shards that are added later, on any machine, are placed on 
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.folder import Folder, StorageError
+from auditor.corpus.corpus_files import digest
 from auditor.score.pair_sample import EncodedPairs
 from auditor.score.statistics.map_layout import Layout, fit_layout
-from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 
 FILE = "map.parquet"
+SCHEMA = pa.schema([("x", pa.float32()), ("y", pa.float32())])
 SAMPLE = 2048  # upper limit for media and for captions
 
 
@@ -46,15 +48,24 @@ def fit_map(folder: Folder, pairs: Sequence[EncodedPairs], seed: int, *, keep: b
     text = np.concatenate([part.text for part in pairs])
     text = text[space_evenly(len(text))]
     mark = digest(visual.tobytes() + text.tobytes())
-    if folder.table_metadata(FILE).get("mark") == mark:
-        table = folder.read_table(FILE)
-        position = np.stack([table["x"].to_numpy(), table["y"].to_numpy()], axis=1)
+    position = _read_positions(folder, mark)
+    if position is not None and len(position) == len(visual) + len(text):
         return CorpusMap(Layout(visual, position[: len(visual)]), Layout(text, position[len(visual) :]))
     corpus_map = CorpusMap(fit_layout(visual, seed), fit_layout(text, seed))
     if keep:
         x, y = np.concatenate([corpus_map.media.position, corpus_map.captions.position]).T
         folder.write_table(FILE, pa.table({"x": x, "y": y}), {"mark": mark})
     return corpus_map
+
+
+def _read_positions(folder: Folder, mark: str) -> Floats | None:
+    """Return the stored positions of the same sample; None if there are none, or damaged ones."""
+    if folder.table_metadata(FILE).get("mark") != mark:
+        return None
+    with suppress(StorageError):
+        table = folder.read_table(FILE, schema=SCHEMA)
+        return np.nan_to_num(np.stack([table["x"].to_numpy(), table["y"].to_numpy()], axis=1))
+    return None
 
 
 def space_evenly(count: int) -> Ints:

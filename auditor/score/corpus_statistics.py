@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import write_topics
+from auditor.corpus.corpus_files import digest
 from auditor.schema import SCORES
 from auditor.score import example_captions
 from auditor.score.corpus_map import CorpusMap, fit_map
@@ -47,7 +48,6 @@ from auditor.score.statistics.topics import assign_topics, fit_topics, select_ty
 from auditor.score.statistics.vague_captions import VagueCaptions, fit_vague_captions
 from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies
 from auditor.score.vocabulary import EncodeText, draw_captions, load_examples, load_vocabulary
-from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 from model.fit_prototypes import fit_prototypes

@@ -26,6 +26,7 @@ from auditor.audit_folder.embeddings import (
     read_vector_matrix,
 )
 from auditor.audit_folder.folder import Folder, StorageError
+from auditor.corpus.corpus_files import digest
 from auditor.score.pair_sample import ShardCounts, number_digests
 from auditor.score.score_config import PIXELS, ScoreConfig
 from auditor.score.statistics.duplicates import (
@@ -42,11 +43,11 @@ from auditor.score.statistics.duplicates import (
     link_groups,
 )
 from auditor.score.statistics.picture_match import Thumbnails, compute_layouts, find_structure
-from auditor.sweep.sample_rows import digest
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
 DUPLICATES = "duplicates"
+SCHEMA = pa.schema([("uid", pa.string()), ("duplicate_of", pa.string())])
 SORTED = "sorted"  # folder inside it that exists only during the search
 MEDIA_TOGETHER = 50_000  # fewest media whose vectors are sorted into one file
 GROUP_BYTES = 128 << 20  # float16 vectors that a task reads at once; as float32 they take twice that
@@ -75,7 +76,7 @@ def read_duplicates(folder: Folder, shard: str) -> dict[str, str]:
     """For the media of a shard: uid of the first row -> uid of the medium that it repeats."""
     if not folder.exists(duplicates_file(shard)):
         return {}
-    table = folder.read_table(duplicates_file(shard))
+    table = folder.read_table(duplicates_file(shard), schema=SCHEMA)
     return dict(zip(table["uid"].to_pylist(), table["duplicate_of"].to_pylist(), strict=True))
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.embeddings import name_embeddings_file
-from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.folder import Folder, StorageError
 from auditor.score.example_captions import group_examples
 from auditor.score.pair_sample import ShardCounts
 from auditor.score.statistics.word_evidence import Vocabulary, encode_words
@@ -22,6 +22,7 @@ from auditor.vectors import Floats
 from auditor.workers.process_pool import SERIAL, Engine
 
 FILE = "words.parquet"
+SCHEMA = pa.schema([("word", pa.string()), ("vector", pa.list_(pa.float16(), 1))])
 EXAMPLES = "examples.parquet"
 CAPTIONS = 200_000  # upper limit on the captions in which words are counted
 EncodeText = Callable[[Sequence[str]], Floats]
@@ -85,6 +86,9 @@ def _load_vectors(
 def _read_vectors(folder: Folder, file: str, model: str) -> dict[str, Floats]:
     if not folder.exists(file) or folder.table_metadata(file).get("model") != model:
         return {}
-    table = folder.read_table(file)
+    try:
+        table = folder.read_table(file, schema=SCHEMA)
+    except StorageError:  # damaged: they are encoded again
+        return {}
     rows = zip(table["word"].to_pylist(), table["vector"].to_pylist(), strict=True)
     return {word: np.asarray(vector, np.float16) for word, vector in rows}

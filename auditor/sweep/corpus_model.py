@@ -3,7 +3,7 @@
 import json
 from typing import Any, Protocol
 
-from auditor.sweep.sample_rows import digest
+from auditor.corpus.corpus_files import digest
 from auditor.sweep.sweep_config import SweepConfig
 
 

@@ -16,7 +16,7 @@ from auditor.audit_folder.arrow_schema import EMBEDDINGS_STORAGE
 from auditor.audit_folder.checksum import CHECKSUM_KEY
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
-from auditor.sweep.sample_rows import digest
+from auditor.corpus.corpus_files import digest
 from auditor.sweep.sweep_events import ShardReport
 from auditor.workers.process_pool import Engine
 

@@ -3,7 +3,6 @@
 A row with a time span has a status of its own: the video may be sound and the span not.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,16 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.audit_folder import arrow_schema
+from auditor.corpus.corpus_files import digest
 from auditor.corpus.sample import Media, Problem, Span
 from auditor.sweep.caption_facts import describe_captions
 from auditor.sweep.sweep_events import DecodedSample
 from model.video.video_facts import VideoFacts
 
 MOTION_COLUMNS = ("motion", "motion_peak", "frozen_share", "slideshow_share", "black_share", "letterbox")
-
-
-def digest(data: bytes | memoryview) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def compute_row_uid(decoded: DecodedSample, caption_index: int, caption: str | None) -> str:

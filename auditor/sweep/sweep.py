@@ -15,13 +15,13 @@ from functools import partial
 
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
+from auditor.corpus.corpus_files import digest
 from auditor.corpus.sample import Kind, Problem, Sample, split_by_span
 from auditor.corpus.shard import OpenShard, Shard
 from auditor.errors import AuditorError
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.embeddings_writer import CHANGED, READINGS
 from auditor.sweep.prefetch import Prefetch
-from auditor.sweep.sample_rows import digest
 from auditor.sweep.shard_encoder import ShardFile
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import (

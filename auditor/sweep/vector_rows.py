@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.audit_folder.embeddings import build_vector_column
-from auditor.corpus.corpus_files import is_url, make_path_absolute
+from auditor.corpus.corpus_files import digest, is_url, make_path_absolute
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard, VectorStretch
 from auditor.sweep.caption_facts import describe_captions
-from auditor.sweep.sample_rows import digest
 from auditor.vectors import Bools
 
 UID = r"^[0-9a-fA-F]{32}$"

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from auditor.audit_folder.extra_columns import CARRIED, ColumnSource, cast_columns, publish_source
 from auditor.audit_folder.folder import Folder
+from auditor.corpus.corpus_files import digest
 from auditor.corpus.shard import Corpus, Shard, ShardError
 from auditor.corpus.stored.npy_matrix import MatrixFile
 from auditor.corpus.stored.vector_shard import OpenVectors, VectorShard
 from auditor.errors import AuditorError
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.embeddings_writer import CHANGED, READINGS, EmbeddingsFile
-from auditor.sweep.sample_rows import digest
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, ShardStart, Watch
 from auditor.sweep.vector_rows import build_stretch_table, read_row_texts

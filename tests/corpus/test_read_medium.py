@@ -6,7 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from auditor.corpus.read_medium import MediaError, format_cell_path, parse_cell_path, read_media, relocate_path
+from auditor.corpus.read_medium import (
+    MediaError,
+    MediaPlaces,
+    format_cell_path,
+    parse_cell_path,
+    read_media,
+    relocate_path,
+)
 
 
 def test_files_and_byte_ranges(tmp_path: Path) -> None:
@@ -49,10 +56,10 @@ def test_a_corpus_that_moved(tmp_path: Path) -> None:
     (new / "x").mkdir(parents=True)
     (new / "x" / "1.tar").write_bytes(b"12345")
     for old_root in ("/old/corpus", "/old/corpus/", None):
-        assert read_media("/old/corpus/x/1.tar", 1, 2, root=str(new), old_root=old_root) == b"23"
+        assert MediaPlaces((str(new),), old_root).read("/old/corpus/x/1.tar", 1, 2) == b"23"
     assert relocate_path("/other/1.tar", str(new), "/old/corpus") == "/other/1.tar"
     assert relocate_path("/old/corpus-two/x/1.tar", str(new), "/old/corpus") == "/old/corpus-two/x/1.tar"
     assert relocate_path("s3://b/c/x/1.tar", str(new), "s3://b/c") == str(new / "x" / "1.tar")
     assert relocate_path("/old/x/t.parquet#column=a&row=1", "s3://b", "/old") == "s3://b/x/t.parquet#column=a&row=1"
-    with pytest.raises(MediaError, match=r"/old/corpus/nowhere.tar does not exist"):
-        read_media("/old/corpus/nowhere.tar", 0, 1, root=str(new))
+    with pytest.raises(MediaError, match=r"/old/corpus/nowhere.tar is not read: it lies outside the corpus"):
+        MediaPlaces((str(new),)).read("/old/corpus/nowhere.tar", 0, 1)

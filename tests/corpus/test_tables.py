@@ -60,7 +60,8 @@ def test_the_same_rows_in_every_form(tmp_path: Path, form: str) -> None:
         ("", "names nothing"),
     ]
     path = write_table(tmp_path / f"table.{form}", ["image_path", "caption"], rows)
-    samples = samples_of(open_corpus(str(path)))
+    assert ("https://example.org/x/y.mp4?size=1", "outside") in statuses(samples_of(open_corpus(str(path))))
+    samples = samples_of(open_corpus(str(path), CorpusOptions(media_root=("https://example.org",))))
     assert statuses(samples) == [
         ("img/a", "ok"),
         ("img/b", "ok"),
@@ -304,7 +305,10 @@ def test_keys_are_relative_and_keep_their_dots(tmp_path: Path) -> None:
     rows = [(inside, "absolute"), ("./img.v2.jpg", "relative"), (str(outside), "outside")]
     several = write_table(tmp_path / "list" / "several.csv", ["image", "caption"], rows)
     assert [sample.key for sample in samples_of(open_corpus(str(alone)))] == ["img.v2"]
-    keys = [sample.key for sample in samples_of(open_corpus(str(several)))]
+    options = CorpusOptions(media_root=(str(outside.parent),))
+    keys = [sample.key for sample in samples_of(open_corpus(str(several), options))]
     assert keys == ["img.v1", "img.v2", str(outside.with_suffix("")).lstrip("/")]
     upwards = write_table(tmp_path / "list" / "up.csv", ["image", "caption"], [("../elsewhere/o.jpg", "up")])
-    assert [sample.key for sample in samples_of(open_corpus(str(upwards)))] == keys[2:]
+    assert [sample.key for sample in samples_of(open_corpus(str(upwards), options))] == keys[2:]
+    with pytest.raises(CorpusError, match=f"--media-root {outside.parent} allows it"):
+        open_corpus(str(upwards))

@@ -23,6 +23,7 @@ import pytest
 import webdataset as wds
 
 from auditor.corpus.file_names import make_portable_key
+from auditor.corpus.read_medium import MediaError
 from auditor.corpus.rewrite_captions import CorpusChangedError
 from auditor.keep.export import export_csv, export_subset, parse_uids, sort_uids
 from auditor.keep.export_shards import ShardPlan
@@ -279,9 +280,9 @@ def test_moved_corpus(made: tuple[Path, Path], tmp_path: Path) -> None:
         place = table.schema.get_field_index("media_path")
         moved = [f"/gone/{Path(one).name}" for one in table["media_path"].to_pylist()]
         pq.write_table(table.set_column(place, "media_path", pa.array(moved)), path)
-    manifest["corpus"]["root"] = "/gone"
+    manifest["corpus"]["root"], manifest["id"] = "/gone", "0" * 32
     (tmp_path / "audit" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CorpusChangedError, match="--corpus NEW_ROOT"):
+    with pytest.raises(MediaError, match="say with --corpus ROOT where its media are"):
         export_subset(Audit(tmp_path / "audit").keep(), tmp_path / "out")
     kept = Audit(tmp_path / "audit", corpus=made[1]).keep()
     export_subset(kept, tmp_path / "out2")

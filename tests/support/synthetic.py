@@ -8,6 +8,7 @@ import io
 import json
 import sys
 import tarfile
+import uuid
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.arrow_schema import SAMPLES, STORAGE
+from auditor.audit_folder.confirmed_places import ConfirmedPlaces, confirm_places
+from auditor.corpus.corpus_files import digest
 from auditor.sweep.caption_facts import hash_caption
 
 Floats = npt.NDArray[np.floating]
@@ -189,6 +192,7 @@ def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noi
     model = {"spec": "ViT-B-32@openai", "fingerprint": "0" * 32, "dim": 512, "logit_scale": 100.0, "frames": 12}
     return {
         "format": 3,
+        "id": uuid.uuid4().hex,
         "state": "complete",
         "created": "2026-11-16T00:00:00+00:00",
         "finished": "2026-11-16T01:00:00+00:00",
@@ -263,6 +267,7 @@ def write_corpus_audit(
         total += len(table)
     counts = {"ok": total - shards, "corrupt": shards}
     content = make_manifest(total, shards, counts, str(corpus), Noise())
+    confirm_places(content["id"], ConfirmedPlaces((str(corpus),)))
     content["counts"] = {"keys": shards * per_shard, "rows": total, "status": counts}
     (audit / "manifest.json").write_text(json.dumps(content))
     return audit, corpus
@@ -312,7 +317,7 @@ def write_sample_rows(
         "status": ["corrupt" if corrupt else "ok"] * rows,
         "error_message": ["cannot identify image file"] if corrupt else [None] * rows,
         "duplicate_of": [None] * rows,
-        "media_digest": [f"{index:032x}"] * rows,
+        "media_digest": [digest(data)] * rows,
         **{name: [None] * rows for name in ("duration", "best_frame", "best_frame_time", "frame_spread")},
         "frame_match_share": [None] * rows,
     }

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from auditor.corpus.corpus_files import digest
 from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors
-from auditor.sweep.sample_rows import digest
 from auditor.sweep.vector_rows import (
     MISSING,
     NOT_FINITE,

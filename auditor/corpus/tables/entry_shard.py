@@ -6,18 +6,20 @@ below the list up to the last dot, or the whole path if another medium has that 
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from auditor.corpus.caption_text import replace_unsafe
-from auditor.corpus.corpus_files import is_url, make_path_absolute, read_range
+from auditor.corpus.corpus_files import is_below, is_url, make_path_absolute, read_range
 from auditor.corpus.file_names import VIDEOS, escape_name, guess_media_kind, sniff_media_kind, strip_extension
 from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Kind, Media, Problem, Sample, Span
-from auditor.corpus.shard import OpenShard
+from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions, OpenShard
 
+FindMedia = Callable[[str], tuple[Media | None, Problem | None]]
 # Tried in this order if a list has only the ids of videos.
 VIDEO_ENDINGS = tuple(f".{extension}" for extension in ("mp4", *sorted(VIDEOS - {"mp4"})))
 
@@ -46,18 +48,23 @@ class EntryShard:
     name: str
     folder: str
     entries: tuple[TableEntry, ...]
+    options: CorpusOptions = DEFAULT_OPTIONS
 
     def fingerprint(self) -> str:
-        return fingerprint_entries(self.folder, self.entries)
+        return fingerprint_entries(self.folder, self.entries, self.options)
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
-        yield OpenShard(build_entry_samples(self.name, self.folder, self.entries), [], read_medium_bytes)
+        samples = build_entry_samples(self.name, self.folder, self.entries, self.options)
+        yield OpenShard(samples, [], read_medium_bytes)
 
 
-def build_entry_samples(shard: str, folder: str, entries: Sequence[TableEntry], kind: Kind = "image") -> list[Sample]:
+def build_entry_samples(
+    shard: str, folder: str, entries: Sequence[TableEntry], options: CorpusOptions, kind: Kind = "image"
+) -> list[Sample]:
     """Build one sample per medium, in the order of first mention. `kind`: of media that do not show it."""
-    return [_build_entry_sample(shard, folder, *medium, kind) for medium in merge_entries(folder, entries)]
+    find_media = partial(_find_media, folder, options, kind)
+    return [_build_entry_sample(shard, *medium, find_media) for medium in merge_entries(folder, entries)]
 
 
 def merge_entries(folder: str, entries: Sequence[TableEntry]) -> Iterator[tuple[str, int, TableEntry]]:
@@ -76,15 +83,17 @@ def merge_entries(folder: str, entries: Sequence[TableEntry]) -> Iterator[tuple[
         yield key, occurrence, entry
 
 
-def fingerprint_entries(folder: str, entries: Sequence[TableEntry]) -> str:
-    """Hash the rows, and the sizes and times of the local files that they name."""
+def fingerprint_entries(folder: str, entries: Sequence[TableEntry], options: CorpusOptions) -> str:
+    """Hash the rows, and the sizes and times of the local files that they name and that may be read."""
     digest = hashlib.blake2b(digest_size=16)
     file_states: dict[str, tuple[int, int]] = {}  # a video has many rows; its file is checked once
     for entry in entries:
         path = resolve_media_path(folder, entry.media)
         if path not in file_states:
             unchecked = is_url(path) or not entry.media
-            file_states[path] = (-1, 0) if unchecked else _stat_file(_find_video_file(path))
+            file = path if unchecked else _find_video_file(path)
+            allowed = not entry.media or is_allowed(file, folder, options)
+            file_states[path] = (-1, 0) if unchecked and allowed else _stat_file(file) if allowed else (-2, 0)
         size, time = file_states[path]
         fields = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
         digest.update(repr((*fields, entry.spans) if entry.spans else fields).encode())
@@ -122,8 +131,8 @@ def _choose_free_key(folder: str, entry: TableEntry, key_counts: dict[str, int])
     return next((key for key in candidates if escape_name(key) not in key_counts), f"{path}#{number}")
 
 
-def _build_entry_sample(shard: str, folder: str, key: str, occurrence: int, entry: TableEntry, default: Kind) -> Sample:
-    media, problem = (entry.cell, None) if entry.cell is not None else _find_media(folder, entry.media, default)
+def _build_entry_sample(shard: str, key: str, occurrence: int, entry: TableEntry, find_media: FindMedia) -> Sample:
+    media, problem = (entry.cell, None) if entry.cell is not None else find_media(entry.media)
     if entry.defect is not None:
         problem = Problem("corrupt", entry.defect)
     if problem is None and media is not None and media.size == 0:
@@ -138,13 +147,38 @@ def _build_entry_sample(shard: str, folder: str, key: str, occurrence: int, entr
     return Sample(shard, key, *fields, carried=entry.carried, uids=uids)
 
 
-def _find_media(folder: str, media: str, default: Kind) -> tuple[Media | None, Problem | None]:
+def is_allowed(path: str, folder: str, options: CorpusOptions) -> bool:
+    """Return whether a list in `folder` may name this file or URL: only below it, or below a --media-root."""
+    roots = (folder, *map(make_path_absolute, options.media_root))
+    return any(is_below(path, root, follow_links=options.follow_links) for root in roots)
+
+
+def refuse_outside_media(table: str, media: Sequence[str], options: CorpusOptions) -> None:
+    """Raise CorpusError if all of these media of a table lie outside its folder, before a model is loaded."""
+    folder = os.path.dirname(table)
+    problems = [_find_outside(folder, resolve_media_path(folder, name), options) for name in media]
+    if problems and all(problems):
+        raise CorpusError(f"the files that {table} names are not read: {problems[0]}")
+
+
+def _find_outside(folder: str, path: str, options: CorpusOptions) -> str | None:
+    """Describe a path that leads out of the folder of its list, with the option that allows it."""
+    if is_allowed(path, folder, options):
+        return None
+    parent = path[: path.find("/", path.index("://") + 3) + 1] if is_url(path) else os.path.dirname(path)
+    return f"{path} lies outside {folder}; --media-root {parent or path} allows it"
+
+
+def _find_media(folder: str, options: CorpusOptions, default: Kind, media: str) -> tuple[Media | None, Problem | None]:
     if not media:
         return None, Problem("missing_media", "its row names no file")
     path = resolve_media_path(folder, media)
+    if not is_url(path):
+        path = _find_video_file(path)
+    if outside := _find_outside(folder, path, options):
+        return None, Problem("outside", replace_unsafe(outside))
     if is_url(path):  # a check would cost a request; reading reports a missing one
         return Media(path, 0, -1, guess_media_kind(path.split("?")[0]) or default), None
-    path = _find_video_file(path)
     size, _ = _stat_file(path)
     if size < 0:
         return None, Problem("missing_media", replace_unsafe(f"{media} does not exist"))

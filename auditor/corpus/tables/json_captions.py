@@ -42,7 +42,7 @@ def open_json_list(spec: str, options: CorpusOptions) -> Corpus:
     stem = captions.rpartition("/")[2].removesuffix(".json")
     cuts = [entries[start : start + options.shard_size] for start in range(0, len(entries), options.shard_size)]
     names = make_shard_names([f"{stem}-{number:06d}" for number in range(len(cuts))])
-    shards = [EntryShard(name, folder, tuple(cut)) for name, cut in zip(names, cuts, strict=True)]
+    shards = [EntryShard(name, folder, tuple(cut), options) for name, cut in zip(names, cuts, strict=True)]
     return Corpus(spec, folder, shards)
 
 

@@ -138,7 +138,7 @@ class ParquetShard:
             if not is_url(self.path):
                 with self.table() as table:
                     entries = [] if table.in_cells else table.entries()
-                    parts.append(fingerprint_entries(self.folder, entries))
+                    parts.append(fingerprint_entries(self.folder, entries, self.options))
         return hashlib.blake2b("".join(parts).encode(), digest_size=16).hexdigest()
 
     @contextmanager
@@ -147,7 +147,7 @@ class ParquetShard:
             with convert_shard_errors(self.name, self.path):
                 table = stack.enter_context(self.table())
                 entries = table.entries()
-                samples = build_entry_samples(self.name, self.folder, entries, table.columns.default_kind)
+                samples = build_entry_samples(self.name, self.folder, entries, self.options, table.columns.default_kind)
             yield OpenShard(samples, [], table.read)
 
     @property

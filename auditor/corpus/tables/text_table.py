@@ -16,12 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from auditor.corpus.caption_text import MAX_CAPTION_BYTES, find_encoding, parse_record, replace_unsafe
+from auditor.corpus.caption_text import find_encoding, parse_record, replace_unsafe
 from auditor.corpus.corpus_files import is_url, open_copy, read_range
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.read_medium import read_medium_bytes
-from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, ShardError, convert_shard_errors
-from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries
+from auditor.corpus.shard import (
+    DEFAULT_OPTIONS,
+    CorpusError,
+    CorpusOptions,
+    OpenShard,
+    ShardError,
+    convert_shard_errors,
+)
+from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries, refuse_outside_media
 from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns
 
 COLUMN_SAMPLE_ROWS = 100  # of JSON lines, examined to find the columns
@@ -30,6 +37,7 @@ DELIMITERS = ",;\t|"
 DELIMITER_ROWS = 50  # examined to detect the delimiter
 SAMPLE = 65_536  # bytes examined to detect encoding and line ends
 CHUNK = 2**20
+MAX_CELL = 16 * 2**20  # characters of a cell
 # byte order marks, and the encodings of lines, which have no mark
 MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -66,7 +74,7 @@ class TableDialect:
 
     def records(self, lines: Iterable[bytes]) -> Iterator[tuple[int, list[str]]]:
         """Yield the cells of each row of a CSV with the number of bytes up to its end."""
-        csv.field_size_limit(MAX_CAPTION_BYTES)
+        csv.field_size_limit(MAX_CELL)
         end = 0
 
         def texts() -> Iterator[str]:
@@ -144,13 +152,15 @@ class TextShard:
     start: int
     end: int
     first: int
+    options: CorpusOptions = DEFAULT_OPTIONS
 
     def fingerprint(self) -> str:
-        return fingerprint_entries(self.folder, self.entries())
+        return fingerprint_entries(self.folder, self.entries(), self.options)
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
-        samples = build_entry_samples(self.name, self.folder, self.entries(), self.columns.default_kind)
+        entries, kind = self.entries(), self.columns.default_kind
+        samples = build_entry_samples(self.name, self.folder, entries, self.options, kind)
         yield OpenShard(samples, self.problems() if self.first == 0 else [], read_medium_bytes)
 
     def problems(self) -> list[str]:
@@ -219,8 +229,13 @@ def _cut_text_table(file: IO[bytes], path: str, form: str, name: str, options: C
     if dialect.numbered:
         options = _guess_columns([fields or {} for _, fields in first_rows], options)
     columns = choose_columns(path, names, options)
+    media = [fields.get(columns.media) for _, fields in first_rows if fields]
+    refuse_outside_media(path, [place for place in media if isinstance(place, str) and place], options)
     pieces = list(_cut_byte_ranges(itertools.chain(first_rows, rows), columns.media, start, options.shard_size))
-    return [TextShard(f"{name}-{number:06d}", path, dialect, columns, *piece) for number, piece in enumerate(pieces)]
+    return [
+        TextShard(f"{name}-{number:06d}", path, dialect, columns, *piece, options)
+        for number, piece in enumerate(pieces)
+    ]
 
 
 def _read_column_names(
