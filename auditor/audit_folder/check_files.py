@@ -10,6 +10,10 @@ from auditor.audit_folder.extra_columns import find_column_sources, name_column_
 from auditor.audit_folder.fault_records import FILE as FAULTS
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import read_manifest
+from auditor.errors import AuditorError
+from auditor.schema import COLUMNS
+
+ROUNDING = 1e-3  # of float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,26 @@ def check_audit_files(folder: Folder) -> tuple[int, list[FileProblem]]:
         if not sound:
             problem = "damaged: not the bytes that were written" if sound is False else "has no checksum"
             problems.append(FileProblem(file, problem))
+        if file.startswith("samples/") and sound is not False:
+            problems += _check_values(folder, file)
     return len(files), problems
+
+
+def _check_values(folder: Folder, file: str) -> Iterator[FileProblem]:
+    """Yield the columns of a samples file with a value that they cannot have."""
+    ranges = {name: ends for name, column in COLUMNS.items() if (ends := column.value_range)}
+    try:
+        with folder.open_table(file) as table:
+            columns = [name for name in ranges if name in table.schema_arrow.names]
+            values = table.read(columns)
+    except (AuditorError, OSError, pa.ArrowException) as error:
+        yield FileProblem(file, str(error))
+        return
+    for name in columns:
+        low, high = ranges[name]
+        column = values[name].drop_null().to_numpy()
+        if not ((column >= low - ROUNDING) & (column <= high + ROUNDING)).all():
+            yield FileProblem(file, f"{name} has values outside {low:g} to {high:g}")
 
 
 def _compare_with_manifest(names_by_part: dict[str, list[str]], listed: dict[str, int] | None) -> Iterator[FileProblem]:

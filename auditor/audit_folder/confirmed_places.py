@@ -6,8 +6,9 @@ the corpus that they audited, or the one given once with --corpus. One small fil
 
 import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,16 @@ def read_confirmed_places(audit_id: Any) -> ConfirmedPlaces:
             stored = read_valid_json(find_state_folder(), f"{audit_id}.json", SHAPE, "")
             return ConfirmedPlaces(tuple(stored["roots"]), stored["follow_links"], stored["model"])
     return ConfirmedPlaces()
+
+
+def choose_audit_model(manifest: Mapping[str, Any], model: str | None = None) -> str:
+    """Return the model to load for an audit: one that the user has named, now or when they made the audit."""
+    spec, confirmed = str((manifest.get("model") or {}).get("spec") or ""), read_confirmed_places(manifest.get("id"))
+    if model:
+        confirm_places(manifest.get("id"), replace(confirmed, model=model))
+    elif not confirmed.model:
+        raise AuditError(f"this audit was not made here: name its model with --model (the audit says {spec})")
+    return model or confirmed.model
 
 
 def confirm_places(audit_id: Any, places: ConfirmedPlaces) -> None:

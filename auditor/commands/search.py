@@ -15,6 +15,7 @@ SIDES = click.Choice(["media", "captions"])
 @option("--like", metavar="KEY", help="Search by a row of the audit: its key or uid.")
 @option("--caption", "caption_index", type=click.IntRange(min=0), help="Index of the caption of --like, from 0.")
 @option("--image", type=click.Path(exists=True, dir_okay=False), help="Search by a picture.")
+@option("--model", metavar="M", help="The model of the audit, if you did not make the audit here.")
 @option("--over", type=SIDES, default="media", help="Search media or captions.")
 @where_option
 @count_option(20)

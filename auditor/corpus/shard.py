@@ -5,10 +5,10 @@ in a fixed order, and reads the bytes of one medium at a time.
 """
 
 import codecs
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -102,6 +102,13 @@ class CorpusOptions:
 
 
 DEFAULT_OPTIONS = CorpusOptions()
+OWN_WORDS = ("media_root", "follow_links")  # what only the user's own command may say, not the manifest of an audit
+
+
+def load_saved_options(saved: Mapping[str, Any]) -> CorpusOptions:
+    """Return the options that the manifest of an audit holds (`corpus`), without those that open other places."""
+    names = {field.name for field in fields(CorpusOptions)}.difference(OWN_WORDS)
+    return CorpusOptions(**{name: saved[name] for name in names if saved.get(name) is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from auditor.corpus.raw_samples import KeptShard
-from auditor.corpus.shard import CorpusOptions
+from auditor.corpus.shard import CorpusOptions, load_saved_options
 from auditor.errors import AuditorError
 from auditor.keep.rule_effects import build_clauses, build_reason_sql, conjoin_clauses
 from auditor.query.database import AuditDatabase
@@ -137,6 +137,6 @@ def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> Kep
 
 
 def load_corpus_options(database: AuditDatabase) -> CorpusOptions:
-    saved = database.manifest.get("corpus", {})
-    options = {field.name: saved.get(field.name) for field in fields(CorpusOptions)}
-    return CorpusOptions(**{name: value for name, value in options.items() if value is not None})
+    places = database.places
+    options = load_saved_options(database.manifest.get("corpus", {}))
+    return replace(options, media_root=places.roots[1:], follow_links=places.follow_links)

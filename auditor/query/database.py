@@ -87,6 +87,16 @@ class AuditDatabase:
         run_checked = partial(self.sql_pool.run, checked=True)
         self._matching = MatchingRows(self.sandbox, run_checked, lambda: self.loaded_reviews)
         self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
+        self._check_probabilities()
+
+    def _check_probabilities(self) -> None:
+        """Refuse a p_mismatch that is no probability. A remote audit is not read for that."""
+        wrong = "SELECT coalesce(bool_or(NOT p_mismatch BETWEEN 0 AND 1), FALSE) AS wrong FROM measured"
+        if self.files.folder.local and self.sandbox.value(wrong):
+            self.close()
+            raise AuditError(
+                f"{self.path} is damaged: p_mismatch has values outside 0 to 1; `auditor score` computes it again"
+            )
 
     @property
     def loaded_reviews(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from auditor.audit_folder.audit_files import get_shard_name
+from auditor.audit_folder.confirmed_places import choose_audit_model
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import FIT_COLUMNS, Fit, find_row, load_pair
 from auditor.query.row_queries import read_rows_at
@@ -31,10 +32,12 @@ def search(
     over: str = "media",
     where: str | None = None,
     n: int = 20,
+    model: str | None = None,
 ) -> list[Fit]:
     """Return the n rows nearest to a text, a row (`like`: key or uid) or an image, over "media" or "captions".
 
-    A medium with several captions is represented by the first one that meets `where`.
+    A medium with several captions is represented by the first one that meets `where`. `model` is that of the audit, if
+    this user did not make the audit; it is remembered.
     """
     if sum(query is not None for query in (text, like, image)) != 1 or (text is not None and not text.strip()):
         raise SearchError("search by one of: a text, a key (like), an image")
@@ -51,13 +54,12 @@ def search(
         allowed = np.ones(len(vectors), bool) if allowed is None else allowed
         allowed[place] = False  # the row itself is not a result
     else:
-        query = encode_query(database, text, image)
+        query = encode_query(get_encoder_client(database, model), text, image)
     nearest = find_nearest(vectors.matrix, query, n, allowed)
     return read_hits(database, vectors, nearest, rows)
 
 
-def encode_query(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
-    client = get_encoder_client(database)
+def encode_query(client: EncoderClient, text: str | None, image: str | Path | None) -> Floats:
     if text is not None:
         return np.asarray(client.encode_texts([text])[0], np.float32)
     try:
@@ -66,13 +68,14 @@ def encode_query(database: AuditDatabase, text: str | None, image: str | Path | 
         raise SearchError(f"cannot search by {image}: {error}") from None
 
 
-def get_encoder_client(database: AuditDatabase) -> EncoderClient:
+def get_encoder_client(database: AuditDatabase, name: str | None = None) -> EncoderClient:
     """Return the client of the audit's model, whose process starts with the first request."""
     model = database.manifest.get("model") or {}
     if not model.get("spec"):
         raise SearchError(f"{database.path} does not name the model that made it; search by example (--like KEY)")
     fingerprint = str(model.get("fingerprint") or "")
-    return database.cached("encoder client", lambda: EncoderClient(str(model["spec"]), fingerprint))
+    spec = choose_audit_model(database.manifest, name)
+    return database.cached(f"encoder client of {spec}", lambda: EncoderClient(spec, fingerprint))
 
 
 def find_row_place(database: AuditDatabase, vectors: VectorIndex, key: str, caption_index: int | None) -> int:

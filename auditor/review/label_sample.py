@@ -112,7 +112,7 @@ def fetch_usable_rows(database: AuditDatabase, rules: Rules) -> dict[str, Any]:
     """What stratification needs of every usable row, as arrays; z is the score standardized within its kind."""
     condition = conjoin_clauses(build_clauses(database, rules))
     table = database.run(
-        "SELECT file, file_row_number, coalesce(p_mismatch, 0.5) AS p, "
+        "SELECT file, file_row_number, CASE WHEN p_mismatch BETWEEN 0 AND 1 THEN p_mismatch ELSE 0.5 END AS p, "
         "coalesce((mismatch_score - avg(mismatch_score) OVER (PARTITION BY kind)) "
         "/ nullif(stddev_pop(mismatch_score) OVER (PARTITION BY kind), 0), 0) AS z, "
         f"mismatch AS flagged, NOT ({condition}) AS removed FROM {database.placed_rows(condition)} "

@@ -7,6 +7,7 @@ audit's own media are not read again: their embeddings are compared, shard by sh
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.audit_files import find_swept_shards
+from auditor.audit_folder.confirmed_places import choose_audit_model
 from auditor.audit_folder.embeddings import read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.audit_folder.side_files import OVERLAP_SCHEMA, overlap_name
-from auditor.corpus.open_corpus import CorpusOptions, open_corpus
+from auditor.corpus.open_corpus import open_corpus
+from auditor.corpus.shard import load_saved_options
 from auditor.errors import AuditError
 from auditor.run.engine import LocalEngine
 from auditor.score.duplicate_search import read_first_rows
@@ -64,11 +67,10 @@ def open_other_corpus(other: str, manifest: Manifest, model: str | None, device:
             raise AuditError(f"{other} was made by another model; name the corpus instead, or audit it with this model")
         yield other_folder
         return
-    backbone = load_model(model or manifest.model["spec"], device).backbone
+    backbone = load_model(choose_audit_model(asdict(manifest), model), device).backbone
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditError(f"{backbone.spec} is not the model that made the audit; pass that one with --model")
-    names = CorpusOptions.__dataclass_fields__
-    corpus = open_corpus(other, CorpusOptions(**{k: v for k, v in manifest.corpus.items() if k in names}))
+    corpus = open_corpus(other, load_saved_options(manifest.corpus))
     config = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
     with tempfile.TemporaryDirectory() as scratch:
         engine = LocalEngine(Folder(scratch), backbone, config)

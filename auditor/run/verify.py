@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.audit_files import find_swept_shards
+from auditor.audit_folder.confirmed_places import choose_audit_model
 from auditor.audit_folder.embeddings import compute_media_identities, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
@@ -55,7 +56,7 @@ def verify_audit(
         raise AuditorError(f"{out} is not complete ({manifest.state}): finish it first")
     if not manifest.model["spec"]:
         raise AuditorError(f"{out} was made from stored embeddings: there is no model to encode its media again with")
-    backbone = load_model(model or manifest.model["spec"]).backbone
+    backbone = load_model(choose_audit_model(asdict(manifest), model)).backbone
     if backbone.fingerprint != manifest.model["fingerprint"]:
         raise AuditorError(f"{backbone.spec} is not the model that made {out}; pass it with --model")
     shards = find_swept_shards(folder)

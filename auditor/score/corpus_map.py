@@ -64,7 +64,8 @@ def _read_positions(folder: Folder, mark: str) -> Floats | None:
         return None
     with suppress(StorageError):
         table = folder.read_table(FILE, schema=SCHEMA)
-        return np.nan_to_num(np.stack([table["x"].to_numpy(), table["y"].to_numpy()], axis=1))
+        position: Floats = np.nan_to_num(np.stack([table["x"].to_numpy(), table["y"].to_numpy()], axis=1))
+        return position
     return None
 
 

@@ -334,7 +334,7 @@ def test_folder_corpora_give_medium_and_captions(tmp_path: Path) -> None:
     sizes = pa.array([os.path.getsize(file) for file in files], pa.int64())
     table = table.set_column(table.schema.get_field_index("media_size"), "media_size", sizes)
     pq.write_table(table, shard)
-    kept = Audit(path).keep()
+    kept = Audit(path, corpus=tmp_path / "pictures").keep()
     export_subset(kept, tmp_path / "out")
     found = read_members(tmp_path / "out")
     assert found["000001.jpg"] == make_photo(1)

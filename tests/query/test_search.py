@@ -118,7 +118,7 @@ def test_what_cannot_be_searched_is_told(audit: Audit, monkeypatch: pytest.Monke
             audit.search(**given)  # type: ignore[arg-type]
     with pytest.raises(SearchError, match="cannot be loaded"):
         audit.search("a dog")  # the model of this audit is not here; by example it still works
-    monkeypatch.setattr("auditor.query.search.get_encoder_client", lambda _: MissingModel())  # it need not start again
+    monkeypatch.setattr("auditor.query.search.get_encoder_client", lambda *_: MissingModel())  # it need not start again
     with pytest.raises(SearchError, match=r"cannot search by nothing\.png: "):
         audit.search(image="nothing.png")
     assert audit.search(like="0-01", n=1)
