@@ -25,7 +25,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch_rows
 from auditor.query.rules import PerMedium, RuleError, Rules, build_bound_sql, parse_share
 from auditor.query.sandbox import QueryError, quote_literal
-from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
+from auditor.schema import COLUMNS, DEFECTS, HIGH_IS_SUSPICIOUS, build_order_clause
 from auditor.vectors import Bools
 
 
@@ -66,6 +66,10 @@ def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
         clauses["where"] = f"coalesce({checked}, FALSE)"
     if rules.no_duplicates:
         clauses["no_duplicates"] = "duplicate_of IS NULL"
+    if rules.no_generated_defects:
+        clauses["no_generated_defects"] = (
+            f"coalesce(looks_like NOT IN ({', '.join(map(quote_literal, DEFECTS))}), TRUE)"
+        )
     if rules.no_overlap:
         digests = ", ".join(map(quote_literal, overlapping_digests(database.files.folder, rules.no_overlap)))
         clauses["no_overlap"] = f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"

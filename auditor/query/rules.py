@@ -54,6 +54,9 @@ class Rules:
     by: str | None = None
     where: str | None = setting(None, "Keep rows that satisfy this SQL condition.", advanced=False)
     no_duplicates: bool = setting(False, "Keep one medium of each group of duplicates.", advanced=False)
+    no_generated_defects: bool = setting(
+        False, "Leave out captions with a defect of generated text: refusals, prompts, loops, cut-off ends, ..."
+    )
     no_overlap: str | None = setting(
         None, "Leave out media that `auditor overlap` has found in OTHER.", metavar="OTHER"
     )
@@ -71,8 +74,9 @@ class Rules:
             raise RuleError("keep_top and by must be used together: --keep-top 30% --by similarity")
         if self.keep_top is not None:
             parse_share(self.keep_top)
-        if not isinstance(self.no_duplicates, bool):
-            raise RuleError(f"no_duplicates is True or False, not {self.no_duplicates!r}")
+        for rule in ("no_duplicates", "no_generated_defects"):
+            if not isinstance(getattr(self, rule), bool):
+                raise RuleError(f"{rule} is True or False, not {getattr(self, rule)!r}")
         for rule, choices in CHOICES.items():
             if getattr(self, rule) not in (*choices, None):
                 raise RuleError(f"{rule} is one of {', '.join(choices)}, not {getattr(self, rule)!r}")
@@ -134,6 +138,7 @@ class KeepRules(ColumnLimits, total=False):
     by: str | None
     where: str | None
     no_duplicates: bool
+    no_generated_defects: bool
     no_overlap: str | None
     unscored: Unscored
     per_medium: PerMedium | None

@@ -11,7 +11,7 @@ from itertools import accumulate
 from auditor.audit_folder.fault_records import Fault, read_faults
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import QueryError, quote_literal
-from auditor.schema import FLAGS, HIGH_IS_SUSPICIOUS, STATUSES
+from auditor.schema import DEFECTS, FLAGS, HIGH_IS_SUSPICIOUS, STATUSES
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 from auditor.score.statistics.score_reasons import NO_ESTIMATE
 
@@ -59,9 +59,17 @@ class FindingRule:
         return self.sort or next(iter(self.limits), "")
 
 
+GENERATED, NO_CAPTION = (", ".join(f"'{name}'" for name in names) for names in (DEFECTS, DEFECTS[:5]))
 TEXT_RULES = (
     FindingRule("looks_like", "captions that are URLs, file names, HTML or broken characters",
-        "The text was not written to describe the medium.", 0.8, "looks_like <> 'stock title'"),
+        "The text was not written to describe the medium.", 0.8, f"looks_like NOT IN ('stock title', {GENERATED})"),
+    FindingRule("no_caption", "refusals, prompts, placeholders, code and numbers in place of captions",
+        "A model wrote the text, but not about the medium.", 0.8, f"looks_like IN ({NO_CAPTION})"),
+    FindingRule("generated", "captions with other defects of generated text",
+        "They repeat a sentence, end in the middle of one, or speak of the writer or of the picture's quality.", 0.4,
+        f"looks_like IN ({GENERATED}) AND looks_like NOT IN ({NO_CAPTION})"),
+    FindingRule("preamble", "captions that open with a phrase such as The image shows",
+        "The opening says nothing about the medium; the rest may be good.", 0.1, "preamble IS NOT NULL", apart=True),
     FindingRule("stock_title", "titles of stock agencies", "Part of the text is about the sale.",
         0.3, "looks_like = 'stock title'"),
     FindingRule("single_word", "captions of a single word", "One word hardly describes a medium.", 0.3,

@@ -8,11 +8,23 @@ entry in row_columns.py or score_columns.py plus the code that computes it. Plai
 from auditor.schema.column import Column, Type, Use
 from auditor.schema.row_columns import ROW_COLUMNS
 from auditor.schema.score_columns import SCORE_COLUMNS
-from auditor.schema.statuses import FLAG_THRESHOLD, FLAGS, MARKS, STATUSES, Flag, Mark, Status, ValueText
+from auditor.schema.statuses import (
+    DEFECTS,
+    FLAG_THRESHOLD,
+    FLAGS,
+    MARKS,
+    NO_CAPTIONS,
+    STATUSES,
+    Defect,
+    Flag,
+    Mark,
+    Status,
+    ValueText,
+)
 
 __all__ = [
-    "COLUMNS", "FACTS", "FAILURES", "FLAGS", "FLAG_THRESHOLD", "HEADLINES", "HIGH_IS_SUSPICIOUS", "MARKS",
-    "MEASUREMENTS", "RULES", "SCORES", "STATUSES", "STORED", "Column", "Flag", "Mark", "Status", "Type", "ValueText",
+    "COLUMNS", "DEFECTS", "FACTS", "FAILURES", "FLAGS", "FLAG_THRESHOLD", "HEADLINES", "HIGH_IS_SUSPICIOUS", "MARKS",
+    "MEASUREMENTS", "NO_CAPTIONS", "RULES", "SCORES", "STATUSES", "STORED", "Column", "Defect", "Flag", "Mark", "Status", "Type", "ValueText",
     "build_order_clause", "list_column_names",
 ]  # fmt: skip
 

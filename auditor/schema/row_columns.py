@@ -35,7 +35,12 @@ CAPTION = (
         "share of the caption's characters, not counting spaces, that are not letters", suspicious="high", unit="share",
         rule="Keep captions with at most this share of non-letter characters."),
     Column("looks_like", "string", "Looks like",
-        "file name, url, html, mojibake or stock title if the caption looks like one; otherwise empty", cached=True),
+        "file name, url, html, mojibake or stock title if the caption looks like one, or a defect of generated text: "
+        "refusal, prompt leak, placeholder, code, numbers, first person, picture talk, loop or unfinished", cached=True,
+        definition="the rules, with an example of each, are in auditor/sweep/caption_defects.py"),
+    Column("looks_like_span", "string", "Span", "part of the caption that shows what it looks like", unique=True),
+    Column("preamble", "string", "Preamble",
+        "opening of the caption that speaks of the picture and not of what it shows, such as The image shows"),
     Column("language", "string", "Language",
         "ISO 639-1 code of the caption's language; empty if the caption is too short to detect it", cached=True,
         definition="py3langid with a probability of at least 0.9"),

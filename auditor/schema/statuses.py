@@ -1,12 +1,18 @@
 """The values of `status` and `review`, and the flags that the view derives from a column and a threshold."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Status = Literal[
     "ok", "corrupt", "missing_media", "missing_caption", "timeout", "duplicate_key", "too_large", "bad_span",
     "bad_vector", "not_downloaded", "outside",
 ]  # fmt: skip
+Defect = Literal[  # of generated captions: values of `looks_like` that auditor/sweep/caption_defects.py finds
+    "refusal", "prompt leak", "placeholder", "code", "numbers", "first person", "picture talk", "loop", "unfinished",
+]  # fmt: skip
+DEFECTS: tuple[Defect, ...] = get_args(Defect)
+# Values of `looks_like` of texts that do not describe a medium at all.
+NO_CAPTIONS = ("file name", "url", "html", "mojibake", "stock title", *DEFECTS[:5])
 Mark = Literal["good", "bad", "unsure"]
 
 

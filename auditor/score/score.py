@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import find_medium_starts, name_embeddings_file, read_embeddings
 from auditor.audit_folder.folder import Folder
+from auditor.schema import NO_CAPTIONS
 from auditor.score.caption_times import score_times
 from auditor.score.corpus_statistics import KindContext, ScoreContext
 from auditor.score.duplicate_search import duplicates_file, read_duplicates
@@ -142,7 +144,7 @@ def _grade_captions(
     is_judged: Bools,
 ) -> list[Floats]:
     """A file name or a URL says nothing either, but that is another defect (`looks_like`)."""
-    is_caption = pairs.facts["looks_like"].is_null().to_numpy()
+    is_caption = ~pc.is_in(pairs.facts["looks_like"], pa.array(NO_CAPTIONS)).to_numpy()
     words = pairs.facts["words"].to_numpy(zero_copy_only=False).astype(np.float32)
     vagueness = context.vague.measure(pairs.text, words) if context.vague is not None else None
     captions = sum(other.captions for other in context.kinds.values())

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from auditor.schema import Defect
+from auditor.sweep.caption_defects import SPAN, find_defect, find_preamble
 from auditor.sweep.languages import detect_languages
 
-Likeness = Literal["file name", "url", "html", "mojibake", "stock title"]
+Likeness = Literal["file name", "url", "html", "mojibake", "stock title", Defect]
 
 _DIGITS = re.compile(r"\d+")
 _APART = re.compile(r"[\W_]+")
@@ -90,18 +92,18 @@ def measure_non_letters(caption: str) -> float:
     return non_letters / len(characters) if characters else 0.0
 
 
-def classify_caption(caption: str) -> Likeness | None:
-    """The kind of non-caption this is (URL, file name, ...), or None."""
+def classify_caption(caption: str) -> tuple[Likeness, str] | None:
+    """The kind of non-caption this is (URL, file name, ...) and the span that shows it, or None."""
     text = caption.strip()
-    if ("<" in text or "&" in text) and _HTML.search(text):
-        return "html"
-    if _FILE.match(text):
-        return "file name"
-    if ("." in text[:-1] or "://" in text) and _URL.search(text):
-        return "url"
-    if not text.isascii() and _MOJIBAKE.search(text):
-        return "mojibake"
-    return "stock title" if _STOCK.search(text) else None
+    if ("<" in text or "&" in text) and (match := _HTML.search(text)):
+        return "html", match[0]
+    if match := _FILE.match(text):
+        return "file name", match[0]
+    if ("." in text[:-1] or "://" in text) and (match := _URL.search(text)):
+        return "url", match[0]
+    if not text.isascii() and (match := _MOJIBAKE.search(text)):
+        return "mojibake", match[0]
+    return ("stock title", match[0]) if (match := _STOCK.search(text)) else None
 
 
 class TextFacts(NamedTuple):
@@ -112,6 +114,8 @@ class TextFacts(NamedTuple):
     repeated_words: float
     non_letters: float
     looks_like: Likeness | None
+    looks_like_span: str | None
+    preamble: str | None
 
 
 def describe_text(caption: str, normalized: str) -> TextFacts:
@@ -119,7 +123,13 @@ def describe_text(caption: str, normalized: str) -> TextFacts:
     same_words = caption.isascii() and "_" not in caption  # then the caption itself has these words
     count = len(words) if same_words else len(_WORD.findall(caption))
     repetition, non_letters = measure_repetition(words), measure_non_letters(caption)
-    return TextFacts(_hash_text(normalized), count, repetition, non_letters, classify_caption(caption))
+    likeness: tuple[Likeness, str] | None = classify_caption(caption)
+    defect = find_defect(caption, words, repetition)
+    if defect and (likeness is None or defect[0] == "prompt leak"):  # </s> is no HTML
+        likeness = defect
+    kind, span = (likeness[0], likeness[1][:SPAN]) if likeness else (None, None)
+    preamble = find_preamble(caption, words)
+    return TextFacts(_hash_text(normalized), count, repetition, non_letters, kind, span, preamble)
 
 
 def describe_captions(captions: Sequence[str | None]) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from auditor.audit_folder.arrow_schema import SAMPLES, STORAGE
 from auditor.audit_folder.confirmed_places import ConfirmedPlaces, confirm_places
+from auditor.audit_folder.manifest import FORMAT
 from auditor.corpus.corpus_files import digest
 from auditor.sweep.caption_facts import hash_caption
 
@@ -191,7 +192,7 @@ def make_manifest(rows: int, shards: int, status: dict[str, int], root: str, noi
     pixels = {"size": 224, "interpolation": "bicubic", "resize_mode": "shortest"}
     model = {"spec": "ViT-B-32@openai", "fingerprint": "0" * 32, "dim": 512, "logit_scale": 100.0, "frames": 12}
     return {
-        "format": 3,
+        "format": FORMAT,
         "id": uuid.uuid4().hex,
         "state": "complete",
         "created": "2026-11-16T00:00:00+00:00",
