@@ -24,8 +24,8 @@ from auditor.schema.statuses import (
 
 __all__ = [
     "COLUMNS", "DEFECTS", "FACTS", "FAILURES", "FLAGS", "FLAG_THRESHOLD", "HEADLINES", "HIGH_IS_SUSPICIOUS", "MARKS",
-    "MEASUREMENTS", "NO_CAPTIONS", "RULES", "SCORES", "STATUSES", "STORED", "Column", "Defect", "Flag", "Mark", "Status", "Type", "ValueText",
-    "build_order_clause", "list_column_names",
+    "MEASUREMENTS", "NO_CAPTIONS", "RULES", "SCORES", "STATUSES", "STORED", "Column", "Defect", "Flag", "Mark",
+    "Status", "Type", "ValueText", "build_order_clause", "list_column_names",
 ]  # fmt: skip
 
 COLUMNS: dict[str, Column] = {  # in their order on disk
