@@ -27,6 +27,7 @@ COMMAND_GROUPS = {
         "filter": "Write the part of the corpus that is worth keeping.",
         "query": "Query an audit in SQL.",
         "report": "Write one HTML file to mail.",
+        "check": "Pass or fail by limits: for CI and data teams.",
     },
     "Look closer": {
         "summary": "Show what an audit found.",
@@ -153,7 +154,7 @@ def run_command_line(arguments: Sequence[str] | None = None, command: click.Comm
         if message is None:
             raise
         print_error(message)
-        return 1
+        return int(getattr(error, "exit_code", 1))
 
 
 def main() -> None:
