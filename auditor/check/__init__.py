@@ -1,1 +1,1 @@
-"""Pass or fail: limits of a budget, estimates with intervals, verdicts, and reports for CI."""
+"""Pass or fail: the limits of a budget, estimates, verdicts, and their forms for CI."""

@@ -1,54 +1,66 @@
-"""Estimates of the shares of a budget, each with a 90% interval.
+"""Estimates of the shares of a budget, with 90% intervals.
 
-A count over a finished audit is exact. It is an estimate if shards are missing: then the interval is Wilson's, for as
-many independent rows as the differences between shards allow. The share of mismatched pairs is always an estimate, by
-the model (auditor/keep/thresholds.py) or by labels (auditor/review/certificate.py), whichever is narrower. A change
-since a baseline has Newcombe's interval: he combines the intervals of the two shares by their correlation, which is
-1 if all rows are the same.
+A count over a finished audit is exact; if shards are missing, it has Wilson's interval. The share of mismatched pairs
+is an estimate of the model or of labels, whichever is narrower. The interval of a change since a baseline combines
+those of the two shares by their correlation, which is 1 if all rows are equal.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from auditor.check.budget import MISMATCHED, BudgetError, BudgetLimit
-from auditor.check.named_shares import UnmeasuredError, build_share_condition
+from auditor.audit_folder.fault_records import read_faults
+from auditor.audit_folder.side_files import overlapping_digests
+from auditor.check.budget import MISMATCHED, OVERLAP, BudgetError, BudgetLimit, refuse_unknown_names
+from auditor.errors import AuditError
 from auditor.keep.thresholds import NOTHING, ThresholdError, compute_cuts, count_pairs
 from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.compare import IDENTITIES
 from auditor.query.corpus_groups import describe_group, group_rows
 from auditor.query.database import AuditDatabase
-from auditor.query.summary import read_noise_estimates
+from auditor.query.sandbox import quote_literal
+from auditor.report.finding_rules import FAULT_TITLES, list_rules
 from auditor.review.certificate import certify
 from auditor.review.label_sample import count_labels, fetch_sample_marks, list_label_samples
-from auditor.review.strata import DOUBT
+from auditor.sweep.caption_facts import Likeness
 
-Z = NormalDist().inv_cdf(0.95)  # of a 90% interval
+Z = NormalDist().inv_cdf(0.95)
+CONDITIONS = {  # of shares by name; findings add theirs
+    MISMATCHED: "mismatch",
+    "unusable": "status <> 'ok'",
+    "ambiguous": "ambiguous_visual OR ambiguous_text",
+    **{kind.replace(" ", "_"): f"looks_like = '{kind}'" for kind in get_args(Likeness)},
+    **dict.fromkeys([OVERLAP, *FAULT_TITLES, "language"], "FALSE"),  # unless the audit has such rows
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ShareEstimate:
-    """A share with its interval. `error_of_one` is the half width that one label, or row, would have."""
-
     share: float
     low: float
     high: float
     rows: int
-    where: str  # SQL of the rows that count
+    where: str = ""  # selects the rows with the defect
     group: str = ""
-    unit: str = "rows"
-    error_of_one: float = 0.0
-    basis: str = ""  # what the estimate rests on
+    basis: str = ""  # set if labels can make the estimate better
 
-    def count_to_settle(self, bound: float) -> int | None:
-        """About how many labels, or rows, make the interval end before the bound; None if no number does."""
-        gap = abs(self.share - bound)
-        return math.ceil((self.error_of_one / gap) ** 2) if gap > 1e-6 else None
+
+def build_share_condition(database: AuditDatabase, limit: BudgetLimit) -> str:
+    """The rows that a limit counts. Raises AuditError if the audit has no measurement of them yet."""
+    if limit.where:
+        return limit.where
+    rules = database.cached("finding rules", lambda: list_rules(database))
+    conditions = CONDITIONS | {rule.name: rule.condition for rule in rules}
+    refuse_unknown_names([limit.share], list(conditions), "share")
+    if limit.share in FAULT_TITLES and read_faults(database.files.folder) is None:
+        raise AuditError(f"run `auditor faults {database.path}` first")
+    if limit.share == OVERLAP and (digests := overlapping_digests(database.files.folder, limit.other)):
+        return f"media_digest IN ({', '.join(map(quote_literal, digests))})"
+    return conditions[limit.share]
 
 
 def join_conditions(*conditions: str) -> str:
@@ -56,177 +68,89 @@ def join_conditions(*conditions: str) -> str:
 
 
 def estimate_shares(database: AuditDatabase, limit: BudgetLimit) -> list[ShareEstimate]:
-    """The estimate of a limit's share, or one of each group."""
+    """The estimate of a limit's share, or one of each group; empty if no row counts."""
     condition = build_share_condition(database, limit)
     if limit.share != MISMATCHED:
-        return count_shares(database, limit, condition)
-    where = join_conditions(limit.among, condition)
+        return list(count_shares(database, limit, condition))
     if limit.per:
-        return list_mismatched_groups(database, limit.per, condition)
-    estimates = [estimate_by_model(database, limit.among, where), estimate_by_labels(database, where, limit.among)]
-    known = [estimate for estimate in estimates if estimate]
-    if not known:
-        raise UnmeasuredError("no pair has an estimate of p_mismatch")
-    return [min(known, key=lambda estimate: estimate.high - estimate.low)]
+        return [
+            ShareEstimate(m.share, m.low, m.high, m.rows, join_conditions(group.where, condition), group.name)
+            for group in group_rows(database, limit.per).groups
+            if (m := group.mismatched)
+        ]
+    estimates = [*estimate_by_model(database, limit.among), *([] if limit.among else estimate_by_labels(database))]
+    narrowest = sorted(estimates, key=lambda estimate: estimate.high - estimate.low)[:1]
+    return [replace(estimate, where=join_conditions(limit.among, condition)) for estimate in narrowest]
 
 
-# -- mismatched pairs ----------------------------------------------------------------------------------------------
-
-
-def estimate_by_model(database: AuditDatabase, among: str, where: str) -> ShareEstimate | None:
+def estimate_by_model(database: AuditDatabase, among: str) -> Iterator[ShareEstimate]:
     try:
-        pairs = count_pairs(database, among or None)
-    except ThresholdError:
-        return None
+        pairs = count_pairs(database, among)
+    except ThresholdError:  # no pair has p_mismatch
+        return
     [whole] = compute_cuts(pairs, [NOTHING])
-    share, low, high = whole.left or 0.0, whole.left_low or 0.0, whole.left_high or 0.0
-    doubtful = (pairs.p + DOUBT) / (1 + 2 * DOUBT)  # as labels are allocated to strata
-    spread = float(np.average(np.sqrt(doubtful * (1 - doubtful)), weights=pairs.pairs))
-    labeled = any(noise.labeled for noise in read_noise_estimates(database.manifest.get("statistics", {})))
-    basis = "corrected by labels" if labeled else "not counting related captions"
-    return ShareEstimate(share, low, high, int(pairs.pairs.sum()), where, "", "labels", Z * spread, basis)
+    ends = whole.left or 0.0, whole.left_low or 0.0, whole.left_high or 0.0
+    yield ShareEstimate(*ends, int(pairs.pairs.sum()), basis="not counting related captions")
 
 
-def estimate_by_labels(database: AuditDatabase, where: str, among: str) -> ShareEstimate | None:
-    """The certificate of the label sample with the most marks; labels of the corpus say little about a part of it."""
-    samples = [] if among else list_label_samples(database.files.folder)
-    certificates = [
-        certify(count_labels(sample, fetch_sample_marks(database, sample)), filtered=False) for sample in samples
-    ]
-    best = max(certificates, key=lambda certificate: certificate.labels, default=None)
-    if best is None or best.mismatched.estimate is None:
-        return None
-    interval = best.mismatched
-    error, basis = interval.width / 2 * math.sqrt(best.labels), f"by {best.labels:,} labels"
-    ends = best.mismatched.estimate, interval.low, interval.high
-    return ShareEstimate(*ends, best.labels, where, "", "labels", error, basis)
+def estimate_by_labels(database: AuditDatabase) -> Iterator[ShareEstimate]:
+    for sample in list_label_samples(database.files.folder):
+        proof = certify(strata := count_labels(sample, fetch_sample_marks(database, sample)), filtered=False)
+        share, low, high = proof.mismatched.estimate, proof.mismatched.low, proof.mismatched.high
+        if share is not None:
+            rows = sum(stratum.rows for stratum in strata)
+            yield ShareEstimate(share, low, high, rows, basis=f"by {proof.labels:,} labels")
 
 
-def list_mismatched_groups(database: AuditDatabase, column: str, condition: str) -> list[ShareEstimate]:
-    noise = {estimate.kind: estimate for estimate in read_noise_estimates(database.manifest.get("statistics", {}))}
-    estimates = []
-    for group in group_rows(database, column).groups:
-        share: Any = noise.get(group.name) if column == "kind" else group.mismatched
-        if share is not None and group.mismatched is not None:
-            rows, where = group.mismatched.rows, join_conditions(group.where, condition)
-            error = (share.high - share.low) / 2 * math.sqrt(rows)
-            estimates.append(
-                ShareEstimate(share.share, share.low, share.high, rows, where, group.name, error_of_one=error)
-            )
-    return estimates
-
-
-# -- counted shares ------------------------------------------------------------------------------------------------
-
-
-def is_partial(database: AuditDatabase) -> bool:
-    """Whether rows of the corpus are missing, so that counts are estimates."""
-    files, manifest = database.files, database.manifest
-    return bool(database.state != "complete" or files.missing or files.swept or manifest.get("failed_shards"))
-
-
-def count_shares(database: AuditDatabase, limit: BudgetLimit, condition: str) -> list[ShareEstimate]:
+def count_shares(database: AuditDatabase, limit: BudgetLimit, condition: str) -> Iterator[ShareEstimate]:
     hit, among = database.where(condition), database.where(limit.among)
-    column = database.column(limit.per, "per") if limit.per else ""
-    cells = database.rows(
-        f"SELECT {column or 'NULL'} AS value, {'shard' if is_partial(database) else 'NULL'} AS part, count(*) AS n, "
-        f"count(*) FILTER ({hit}) AS hits FROM {database.table(hit, among, column)} WHERE {among} "
-        "GROUP BY ALL HAVING n > 0"
+    column = database.column(limit.per, "per") if limit.per else "''"
+    is_partial = bool(database.state != "complete" or database.files.missing or database.manifest.get("failed_shards"))
+    groups = database.rows(
+        f"SELECT {column} AS value, count(*) AS n, count(*) FILTER ({hit}) AS hits "
+        f"FROM {database.table(hit, among, column)} WHERE {among} GROUP BY value HAVING n > 0"
     )
-    groups: dict[Any, list[dict[str, Any]]] = {}
-    for cell in cells:
-        groups.setdefault(cell["value"], []).append(cell)
-    estimates = []
-    for value, parts in groups.items():
-        name, group_where = describe_group(database, limit.per, column, value, None) if column else ("", "")
-        where = join_conditions(limit.among, group_where, condition)
-        counts = np.array([[part["n"], part["hits"]] for part in parts], np.float64)
-        estimates.append(replace(estimate_count(counts, is_partial(database)), where=where, group=name))
-    return estimates
+    for group in groups:
+        name, where = describe_group(database, limit.per, column, group["value"], None) if limit.per else ("", "")
+        where = join_conditions(limit.among, where, condition)
+        yield estimate_count(group["hits"], group["n"], where, name, exact=not is_partial)
 
 
-def estimate_count(counts: npt.NDArray[np.float64], partial: bool) -> ShareEstimate:
-    """The estimate from rows and hits of each shard, (shards, 2)."""
-    rows, hits = counts.sum(axis=0)
-    share = float(hits / rows)
-    if not partial:
-        return ShareEstimate(share, share, share, int(rows), "")
-    low, high = wilson_interval(share * rows / (effect := measure_design_effect(counts)), rows / effect, Z)
-    return ShareEstimate(share, low, high, int(rows), "", error_of_one=(high - low) / 2 * math.sqrt(rows))
-
-
-def measure_design_effect(counts: npt.NDArray[np.float64]) -> float:
-    """How many times the variance of a share is that of independent rows, from the differences between shards."""
-    (rows, hits), shards = counts.sum(axis=0), len(counts)
+def estimate_count(hits: int, rows: int, where: str, group: str = "", *, exact: bool) -> ShareEstimate:
     share = hits / rows
-    expected = share * (1 - share) * rows
-    if shards < 2 or not expected:
-        return 1.0
-    observed = shards / (shards - 1) * float(((counts[:, 1] - share * counts[:, 0]) ** 2).sum())
-    return float(min(max(1.0, observed / expected), rows))
-
-
-# -- changes since a baseline --------------------------------------------------------------------------------------
+    low, high = (share, share) if exact else wilson_interval(hits, rows, Z)
+    return ShareEstimate(share, low, high, rows, where, group)
 
 
 def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: BudgetLimit) -> ShareEstimate:
-    """How much larger the share is than in the baseline."""
-    identity = database.cached(f"identity in {baseline.path}", lambda: find_common_identity(database, baseline))
-    if limit.share != MISMATCHED:
-        return combine_change(*compare_counts(database, baseline, limit, identity))
-    [new], [old] = estimate_shares(database, limit), estimate_shares(baseline, limit)
-    models = {d.manifest.get("model", {}).get("fingerprint") for d in (database, baseline)}
-    keys, old_keys = (fetch_marked_keys(d, limit.among, "FALSE", identity)[0] for d in (database, baseline))
-    common = len(np.intersect1d(keys, old_keys)) / math.sqrt(len(keys) * len(old_keys))
-    return combine_change(new, old, common if len(models) == 1 else 0.0)
-
-
-def find_common_identity(database: AuditDatabase, baseline: AuditDatabase) -> str:
-    """The columns that identify rows in both audits."""
+    """How much larger a share is than in the baseline; both corpora count as samples of what made them."""
     for identity in IDENTITIES.values():
-        keys, old_keys = (fetch_marked_keys(d, "", "FALSE", identity)[0] for d in (database, baseline))
-        if np.isin(keys, old_keys).any():
-            return identity
-    raise BudgetError(f"the baseline {baseline.path} has no row in common with {database.path}")
+        keys, hits = fetch_marked_keys(database, limit, identity)
+        old_keys, old_hits = fetch_marked_keys(baseline, limit, identity)
+        _, places, old_places = np.intersect1d(keys, old_keys, return_indices=True)
+        if len(places):
+            break
+    else:
+        raise BudgetError(f"the baseline {baseline.path} has no row in common with {database.path}")
+    if limit.share == MISMATCHED:
+        shares = [*estimate_shares(database, limit), *estimate_shares(baseline, limit)]
+        if len(shares) < 2:
+            raise AuditError("no pair of the audit or of its baseline has an estimate of p_mismatch")
+    else:
+        where = join_conditions(limit.among, build_share_condition(database, limit))
+        shares = [estimate_count(int(marks.sum()), len(marks), where, exact=False) for marks in (hits, old_hits)]
+    marks, old_marks = hits[places], old_hits[old_places]
+    varies = marks.std() and old_marks.std()
+    likeness = np.corrcoef(marks, old_marks)[0, 1] if varies else (marks == old_marks).all()
+    correlation = float(likeness) * len(places) / math.sqrt(len(hits) * len(old_hits))
+    new, old = ((share.high - share.low) / 2 for share in shares)
+    margin = math.sqrt(max(0.0, new**2 + old**2 - 2 * correlation * new * old))
+    change = shares[0].share - shares[1].share
+    return ShareEstimate(change, change - margin, change + margin, len(hits), shares[0].where)
 
 
-def fetch_marked_keys(database: AuditDatabase, among: str, condition: str, identity: str) -> Sequence[npt.NDArray[Any]]:
-    """The identities of the rows `among` others, and which of them meet a condition."""
-    rows, hit = database.where(among), database.where(condition)
+def fetch_marked_keys(database: AuditDatabase, limit: BudgetLimit, identity: str) -> tuple[Any, Any]:
+    """The identities of the rows `among` which a limit counts, and whether it counts them."""
+    rows, hit = database.where(limit.among), database.where(build_share_condition(database, limit))
     table = database.run(f"SELECT {identity} AS k, {hit} AS hit FROM {database.table(rows, hit)} WHERE {rows}")
     return table["k"].to_numpy(), table["hit"].to_numpy()
-
-
-def compare_counts(
-    database: AuditDatabase, baseline: AuditDatabase, limit: BudgetLimit, identity: str
-) -> tuple[ShareEstimate, ShareEstimate, float]:
-    """Both shares as samples of what made the corpora, and their correlation by the rows in common."""
-    conditions = [build_share_condition(d, limit) for d in (database, baseline)]
-    keys, hits = fetch_marked_keys(database, limit.among, conditions[0], identity)
-    old_keys, old_hits = fetch_marked_keys(baseline, limit.among, conditions[1], identity)
-    if not len(keys) or not len(old_keys):
-        raise UnmeasuredError("there is no row to compare")
-    new, old = (estimate_count(np.array([[len(h), h.sum()]], np.float64), True) for h in (hits, old_hits))
-    new = replace(new, where=join_conditions(limit.among, conditions[0]))
-    _, places, old_places = np.intersect1d(keys, old_keys, return_indices=True)
-    common = len(places) / math.sqrt(len(keys) * len(old_keys))
-    spread = math.sqrt(new.share * (1 - new.share) * old.share * (1 - old.share))
-    if not spread or not len(places):
-        return new, old, common if new.share == old.share else 0.0
-    x, y = hits[places].astype(np.float64), old_hits[old_places].astype(np.float64)
-    return new, old, common * float((x * y).mean() - x.mean() * y.mean()) / spread
-
-
-def combine_change(new: ShareEstimate, old: ShareEstimate, correlation: float) -> ShareEstimate:
-    """Newcombe's interval of a difference (Statistics in Medicine 17, 1998, methods 10)."""
-
-    def margin(first: float, second: float) -> float:
-        return math.sqrt(max(0.0, first**2 + second**2 - 2 * correlation * first * second))
-
-    change = new.share - old.share
-    if correlation > 1 - 1e-9:  # the same rows
-        return replace(new, share=change, low=change, high=change, unit="rows", error_of_one=0.0)
-    low = change - margin(new.share - new.low, old.high - old.share)
-    high = change + margin(new.high - new.share, old.share - old.low)
-    rows = min(new.rows, old.rows)
-    return replace(new, share=change, low=low, high=high, unit="rows", error_of_one=(high - low) / 2 * math.sqrt(rows))

@@ -7,7 +7,6 @@ The functions of query/ and keep/ take an AuditDatabase; `Audit` (auditor/python
 """
 
 import contextlib
-import difflib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
-from auditor.errors import AuditError
+from auditor.errors import AuditError, explain_unknown_name
 from auditor.query import reviews
 from auditor.query.rules import override_thresholds
 from auditor.query.sample_tables import (
@@ -234,9 +233,8 @@ class AuditDatabase:
         """Return the quoted name of a column; if there is none, the error names `argument` and a similar column."""
         if column_name in self.columns:
             return quote_name(column_name)
-        similar = difflib.get_close_matches(str(column_name), self.columns, n=1, cutoff=0.4)
-        hint = f"; did you mean {similar[0]}?" if similar else f"; columns are {', '.join(self.columns)}"
-        raise QueryError(f"{f'{argument}: ' if argument else ''}there is no column {column_name!r}{hint}")
+        hint = explain_unknown_name("column", column_name, self.columns)
+        raise QueryError(f"{argument}: {hint}" if argument else hint)
 
     def stored_table(self, *sql: str) -> str:
         """Choose the view over the files for `sql`; reviews are joined only if `sql` names them: a join is slow."""
