@@ -36,26 +36,20 @@ class BudgetLimit:
     def bounds(self) -> dict[str, float]:
         return {bound: value for bound in BOUNDS if (value := getattr(self, bound)) is not None}
 
-    @property
-    def subject(self) -> tuple[str, ...]:
-        return self.share, self.where, self.among, self.other
 
-
-def read_budget(path: str | Path) -> tuple[list[BudgetLimit], str]:
-    """Return the limits and the path of the baseline, which may be empty."""
+def read_budget(path: str | Path) -> list[BudgetLimit]:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        refuse_unknown_names(content, ["limits", "baseline"], "key")
-        tables, baseline = content.get("limits"), content.get("baseline", "")
-        if not isinstance(tables, dict) or not isinstance(baseline, str):
-            raise BudgetError("it needs a table [limits]; baseline is the path of an audit")
-        limits = [parse_budget_limit(name, value) for name, value in tables.items()]
+        refuse_unknown_names(content, ["limits"], "table")
+        limits = [parse_budget_limit(name, value) for name, value in dict(content.get("limits", {})).items()]
         refuse_contradictions(limits)
     except FileNotFoundError:
         raise BudgetError(f"there is no budget {path}; `auditor check AUDIT --init {path}` writes one") from None
-    except (AuditorError, ValueError) as error:  # ValueError: not UTF-8, not TOML
+    except (AuditorError, TypeError, ValueError) as error:  # of our own, of dict, of UTF-8 and TOML
         raise BudgetError(f"{path}: {error}") from None
-    return limits, baseline
+    if not limits:
+        raise BudgetError(f"{path} has no [limits]")
+    return limits
 
 
 def refuse_unknown_names(names: Iterable[str], choices: Sequence[str], noun: str) -> None:
@@ -91,7 +85,8 @@ def refuse_misuse(limit: BudgetLimit) -> None:
 def refuse_contradictions(limits: Sequence[BudgetLimit]) -> None:
     """Refuse an at_least above an at_most of the same share; what holds in every group also holds in the whole."""
     for first, second in product(limits, limits):
+        subjects = {(limit.share, limit.where, limit.among, limit.other) for limit in (first, second)}
         low, high = first.at_least, second.at_most
-        if first.subject == second.subject and low is not None and high is not None and low > high:
+        if len(subjects) == 1 and low is not None and high is not None and low > high:
             names = " and ".join(dict.fromkeys([first.name, second.name]))
             raise BudgetError(f"limits contradict each other ({names}): at_least {low:g} is above at_most {high:g}")

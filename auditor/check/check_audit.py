@@ -5,8 +5,7 @@ can tell yet. In groups, a bound is broken only beyond an interval that is widen
 """
 
 import math
-from collections import Counter
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -55,18 +54,13 @@ class CheckResult:
 
     def junit(self) -> bytes:
         """JUnit XML with a case for each bound; an undecided one is an error."""
-        counts = Counter(result.verdict for result in self.results)
-        sizes = {"tests": len(self.results), "failures": counts["fail"], "errors": counts["cannot tell"]}
-        suite = ElementTree.Element("testsuite", name=self.audit, **{name: str(size) for name, size in sizes.items()})
+        suite = ElementTree.Element("testsuite", name=self.audit)
         for result in self.results:
             row = result.tabulate()
-            case = ElementTree.SubElement(
-                suite, "testcase", classname=self.budget, name=f"{result.name} {result.bound}"
-            )
+            case = ElementTree.SubElement(suite, "testcase", name=f"{row['share']} {row['limit']}")
             if result.verdict != "pass":
-                message = f"{row['share']} is {row['is']}, limit: {row['limit']}; {result.note}"
                 tag = "failure" if result.verdict == "fail" else "error"
-                ElementTree.SubElement(case, tag, message=message.removesuffix("; "))
+                ElementTree.SubElement(case, tag, message=f"{row['is']}; {result.note}".removesuffix("; "))
         return escape_controls(ElementTree.tostring(suite, "unicode")).encode()
 
 
@@ -74,13 +68,11 @@ def check_audit(
     database: AuditDatabase, budget: str | Path, *, baseline: str | None = None, strict: bool = False
 ) -> CheckResult:
     """Compare shares with the limits of a budget; `strict` compares the estimates alone, without their intervals."""
-    limits, path = read_budget(budget)
-    with ExitStack() as stack:
-        path = baseline or path
-        other = stack.enter_context(AuditDatabase(path, limits=database.limits)) if path else None
+    limits = read_budget(budget)
+    with AuditDatabase(baseline, limits=database.limits) if baseline else nullcontext() as other:
         results = [check_bound(database, other, limit, bound, strict) for limit in limits for bound in limit.bounds]
     results.sort(key=lambda result: list(VERDICTS).index(result.verdict))
-    return CheckResult(database.path, str(budget), results[0].verdict if results else "pass", results)
+    return CheckResult(database.path, str(budget), results[0].verdict, results)
 
 
 def check_bound(
@@ -92,7 +84,7 @@ def check_bound(
         if bound != "worse_by_at_most":
             estimates = estimate_shares(database, limit)
         elif baseline is None:
-            raise BudgetError(f"{bound} needs a baseline, in the budget or with --baseline")
+            raise BudgetError(f"{bound} needs --baseline AUDIT")
         else:
             estimates = [estimate_change(database, baseline, limit)]
         if not estimates:
@@ -101,24 +93,23 @@ def check_bound(
         return LimitResult(limit.name, words, "cannot tell", None, str(reason))
     except (BudgetError, QueryError) as error:
         raise BudgetError(f"limits.{limit.name}: {error}") from None
-    verdicts = [decide_bound(estimate, bound, value, strict, len(estimates)) for estimate in estimates]
-    verdict = min(verdicts, key=list(VERDICTS).index)
     sign = -1 if bound == "at_least" else 1
-    candidates = [estimate for estimate, decision in zip(estimates, verdicts, strict=True) if decision == verdict]
-    worst = max(candidates, key=lambda estimate: sign * estimate.share)
+    estimates.sort(key=lambda estimate: -sign * estimate.share)  # the worst group first
+    verdicts = [decide_bound(estimate, sign, value, strict, len(estimates)) for estimate in estimates]
+    verdict = min(verdicts, key=list(VERDICTS).index)
+    worst = estimates[verdicts.index(verdict)]
     basis = describe_settling(database.path, worst, value) if verdict == "cannot tell" else worst.basis
-    groups = f"{len(candidates):,} of {len(estimates):,} groups by {limit.per}" if limit.per else ""
+    groups = f"{verdicts.count(verdict):,} of {len(estimates):,} groups by {limit.per}" if limit.per else ""
     return LimitResult(limit.name, words, verdict, worst, "; ".join(filter(None, (groups, basis))))
 
 
-def decide_bound(estimate: ShareEstimate, bound: str, value: float, strict: bool, groups: int) -> str:
-    sign = -1 if bound == "at_least" else 1
-    low, share, high, limit = (sign * x for x in (estimate.low, estimate.share, estimate.high, value))
-    low, high = (share, share) if strict else sorted((low, high))
-    widening = NormalDist().inv_cdf(1 - 0.05 / groups) / Z
-    if share - widening * (share - low) > limit + ROUNDING:
+def decide_bound(estimate: ShareEstimate, sign: int, value: float, strict: bool, groups: int) -> str:
+    share, ends = sign * estimate.share, sorted((sign * estimate.low, sign * estimate.high))
+    low, high = (share, share) if strict else ends
+    limit, widening = sign * value + ROUNDING, NormalDist().inv_cdf(1 - 0.05 / groups) / Z
+    if share - widening * (share - low) > limit:
         return "fail"
-    return "pass" if high <= limit + ROUNDING else "cannot tell"
+    return "pass" if high <= limit else "cannot tell"
 
 
 def describe_settling(path: str, estimate: ShareEstimate, bound: float) -> str:
@@ -126,7 +117,6 @@ def describe_settling(path: str, estimate: ShareEstimate, bound: float) -> str:
     gap = max(abs(estimate.share - bound), 1e-9)
     if not estimate.basis:
         return f"about {((estimate.high - estimate.low) / 2 / gap) ** 2 * estimate.rows:,.0f} rows would settle it"
-    labels = math.ceil(Z**2 * estimate.share * (1 - estimate.share) / gap**2)
-    if labels > estimate.rows:
-        return "too near the limit to be settled by labels"
-    return f"about {labels:,} labels would settle it: auditor certify {quote_for_shell(path)} --labels {labels}"
+    labels = Z**2 * estimate.share * (1 - estimate.share) / gap**2
+    count = math.ceil(labels / (1 + labels / estimate.rows))  # without replacement
+    return f"about {count:,} labels would settle it: auditor certify {quote_for_shell(path)} --labels {count}"

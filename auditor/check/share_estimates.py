@@ -7,6 +7,7 @@ those of the two shares by their correlation, which is 1 if all rows are equal.
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, get_args
@@ -17,7 +18,7 @@ from auditor.audit_folder.fault_records import read_faults
 from auditor.audit_folder.side_files import overlapping_digests
 from auditor.check.budget import MISMATCHED, OVERLAP, BudgetError, BudgetLimit, refuse_unknown_names
 from auditor.errors import AuditError
-from auditor.keep.thresholds import NOTHING, ThresholdError, compute_cuts, count_pairs
+from auditor.keep.thresholds import ThresholdError, count_pairs, estimate_mismatched
 from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.compare import IDENTITIES
 from auditor.query.corpus_groups import describe_group, group_rows
@@ -84,28 +85,24 @@ def estimate_shares(database: AuditDatabase, limit: BudgetLimit) -> list[ShareEs
 
 
 def estimate_by_model(database: AuditDatabase, among: str) -> Iterator[ShareEstimate]:
-    try:
-        pairs = count_pairs(database, among)
-    except ThresholdError:  # no pair has p_mismatch
-        return
-    [whole] = compute_cuts(pairs, [NOTHING])
-    ends = whole.left or 0.0, whole.left_low or 0.0, whole.left_high or 0.0
-    yield ShareEstimate(*ends, int(pairs.pairs.sum()), basis="not counting related captions")
+    with suppress(ThresholdError):  # no pair has p_mismatch
+        noise = estimate_mismatched(count_pairs(database, among))
+        yield ShareEstimate(noise.share, noise.low, noise.high, noise.pairs, basis="not counting related captions")
 
 
 def estimate_by_labels(database: AuditDatabase) -> Iterator[ShareEstimate]:
     for sample in list_label_samples(database.files.folder):
-        proof = certify(strata := count_labels(sample, fetch_sample_marks(database, sample)), filtered=False)
-        share, low, high = proof.mismatched.estimate, proof.mismatched.low, proof.mismatched.high
-        if share is not None:
-            rows = sum(stratum.rows for stratum in strata)
-            yield ShareEstimate(share, low, high, rows, basis=f"by {proof.labels:,} labels")
+        strata = count_labels(sample, fetch_sample_marks(database, sample))
+        proof, rows = certify(strata, filtered=False), sum(stratum.rows for stratum in strata)
+        if (share := proof.mismatched.estimate) is not None:
+            ends = proof.mismatched.low, proof.mismatched.high
+            yield ShareEstimate(share, *ends, rows, basis=f"by {proof.labels:,} labels")
 
 
 def count_shares(database: AuditDatabase, limit: BudgetLimit, condition: str) -> Iterator[ShareEstimate]:
     hit, among = database.where(condition), database.where(limit.among)
     column = database.column(limit.per, "per") if limit.per else "''"
-    is_partial = bool(database.state != "complete" or database.files.missing or database.manifest.get("failed_shards"))
+    is_complete = database.state == "complete" and not database.manifest.get("failed_shards")
     groups = database.rows(
         f"SELECT {column} AS value, count(*) AS n, count(*) FILTER ({hit}) AS hits "
         f"FROM {database.table(hit, among, column)} WHERE {among} GROUP BY value HAVING n > 0"
@@ -113,7 +110,7 @@ def count_shares(database: AuditDatabase, limit: BudgetLimit, condition: str) ->
     for group in groups:
         name, where = describe_group(database, limit.per, column, group["value"], None) if limit.per else ("", "")
         where = join_conditions(limit.among, where, condition)
-        yield estimate_count(group["hits"], group["n"], where, name, exact=not is_partial)
+        yield estimate_count(group["hits"], group["n"], where, name, exact=is_complete)
 
 
 def estimate_count(hits: int, rows: int, where: str, group: str = "", *, exact: bool) -> ShareEstimate:
@@ -144,7 +141,7 @@ def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: Bud
     likeness = np.corrcoef(marks, old_marks)[0, 1] if varies else (marks == old_marks).all()
     correlation = float(likeness) * len(places) / math.sqrt(len(hits) * len(old_hits))
     new, old = ((share.high - share.low) / 2 for share in shares)
-    margin = math.sqrt(max(0.0, new**2 + old**2 - 2 * correlation * new * old))
+    margin = round(math.sqrt(max(0.0, new**2 + old**2 - 2 * correlation * new * old)), 6)
     change = shares[0].share - shares[1].share
     return ShareEstimate(change, change - margin, change + margin, len(hits), shares[0].where)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,13 +12,22 @@ from auditor.terminal import print_json, print_line
 
 @audit_command
 @option("--budget", default="budget.toml", help="TOML file with the limits.")
-@option("--baseline", metavar="AUDIT", help="What worse_by_at_most refers to [default: the baseline of the budget].")
+@option("--baseline", metavar="AUDIT", help="The audit that worse_by_at_most refers to.")
 @option("--strict", is_flag=True, help="Compare the estimates alone, without their intervals.")
 @option("--init", metavar="FILE", help="Write a commented budget that AUDIT meets, and stop.")
 @option("--junit", metavar="FILE", help="Also write JUnit XML.")
 @json_option()
 @click.pass_context
-def command(context: click.Context, audit: str, **options: Any) -> None:
+def command(
+    context: click.Context,
+    audit: str,
+    budget: str,
+    baseline: str | None,
+    strict: bool,
+    init: str | None,
+    junit: str | None,
+    as_json: bool,
+) -> None:
     """Check the shares of AUDIT against the limits of a budget.
 
     A limit is broken only if the 90% interval of its share is beyond it. If the interval includes the limit, the
@@ -32,15 +40,6 @@ def command(context: click.Context, audit: str, **options: Any) -> None:
     auditor check audit/ --budget budget.toml
     auditor check audit/ --baseline audit-monday/ --strict --json
     """
-    try:
-        code = run_check(audit, **options)
-    except Exception as error:
-        error.exit_code = 2  # type: ignore[attr-defined]
-        raise
-    context.exit(code)
-
-
-def run_check(audit: str, budget: str, init: str | None, junit: str | None, as_json: bool, **options: Any) -> int:
     from auditor.check.check_audit import VERDICTS
     from auditor.check.first_budget import write_first_budget
     from auditor.console import print_table
@@ -50,12 +49,12 @@ def run_check(audit: str, budget: str, init: str | None, junit: str | None, as_j
         refuse_existing_file(init)
         Path(init).write_text(write_first_budget(opened.database), encoding="utf-8")
         print_line(f"{init}: edit it, then run `auditor check {audit} --budget {init}`")
-        return 0
-    check = opened.check(budget, **options)
+        return
+    check = opened.check(budget, baseline=baseline, strict=strict)
     if junit:
         Path(junit).write_bytes(check.junit())
     if as_json:
         print_json(asdict(check))
     else:
         print_table([result.tabulate() for result in check.results], f"{audit}, {budget}: {check.verdict}")
-    return VERDICTS[check.verdict]
+    context.exit(VERDICTS[check.verdict])
