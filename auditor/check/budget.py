@@ -20,7 +20,7 @@ class BudgetError(AuditorError):
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimit:
-    """Bounds of the share of rows that meet `where`, or that have a name in the product."""
+    """Bounds of the share of rows that meet `where`, or of a share with a name."""
 
     name: str
     share: str = ""  # the name of the limit unless it has a `where`
@@ -61,8 +61,9 @@ def parse_budget_limit(name: str, value: Any) -> BudgetLimit:
     table = value if isinstance(value, dict) else {"at_most": value}
     try:
         refuse_unknown_names(table, [field.name for field in fields(BudgetLimit)][1:], "key")
-        values = {key: parse_number(key, str(x), 0, 1) if key in BOUNDS else str(x) for key, x in table.items()}
-        limit = BudgetLimit(name, **{**({} if "where" in table else {"share": name}), **values})
+        values: dict[str, Any] = {} if "where" in table else {"share": name}
+        values |= {key: parse_number(key, str(x), 0, 1) if key in BOUNDS else str(x) for key, x in table.items()}
+        limit = BudgetLimit(name, **values)
         refuse_misuse(limit)
     except AuditorError as error:
         raise BudgetError(f"limits.{name}: {error}") from None

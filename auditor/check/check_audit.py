@@ -1,7 +1,7 @@
 """Check an audit against a budget: a verdict on each bound, and one on the whole.
 
-A bound is broken if the 90% interval of the share is beyond it, and met if none of the interval is; otherwise nobody
-can tell yet. In groups, a bound is broken only beyond an interval that is widened for their number (Bonferroni).
+A bound is broken if the whole 90% interval is beyond it, and met if none of it is. In groups, the interval is widened
+for their number (Bonferroni) before a bound counts as broken.
 """
 
 import math
@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from xml.etree import ElementTree
 
 from auditor.check.budget import BudgetError, BudgetLimit, read_budget
 from auditor.check.share_estimates import ShareEstimate, Z, estimate_change, estimate_shares
@@ -17,7 +16,6 @@ from auditor.errors import AuditError
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import QueryError
 from auditor.report.findings import quote_for_shell
-from auditor.terminal import escape_controls
 
 VERDICTS = {"fail": 1, "cannot tell": 2, "pass": 0}  # worst first, with the exit code
 ROUNDING = 1e-12  # 58 of 1,000 rows are not above 5.8%
@@ -25,16 +23,13 @@ ROUNDING = 1e-12  # 58 of 1,000 rows are not above 5.8%
 
 @dataclass(frozen=True, slots=True)
 class LimitResult:
-    """The verdict on a bound, with the estimate; of groups, that of the worst one."""
-
     name: str
     bound: str  # in words
     verdict: str
-    estimate: ShareEstimate | None
+    estimate: ShareEstimate | None  # of the worst group
     note: str
 
     def tabulate(self) -> dict[str, str]:
-        """A row for people; a share is written like 12.8% (12.1 to 13.2)."""
         row = {"verdict": self.verdict, "share": self.name, "limit": self.bound, "is": "unknown", "note": self.note}
         if estimate := self.estimate:
             share, low, high = (f"{100 * x:.3g}" for x in (estimate.share, estimate.low, estimate.high))
@@ -51,17 +46,6 @@ class CheckResult:
     budget: str
     verdict: str
     results: list[LimitResult]
-
-    def junit(self) -> bytes:
-        """JUnit XML with a case for each bound; an undecided one is an error."""
-        suite = ElementTree.Element("testsuite", name=self.audit)
-        for result in self.results:
-            row = result.tabulate()
-            case = ElementTree.SubElement(suite, "testcase", name=f"{row['share']} {row['limit']}")
-            if result.verdict != "pass":
-                tag = "failure" if result.verdict == "fail" else "error"
-                ElementTree.SubElement(case, tag, message=f"{row['is']}; {result.note}".removesuffix("; "))
-        return escape_controls(ElementTree.tostring(suite, "unicode")).encode()
 
 
 def check_audit(
@@ -113,7 +97,7 @@ def decide_bound(estimate: ShareEstimate, sign: int, value: float, strict: bool,
 
 
 def describe_settling(path: str, estimate: ShareEstimate, bound: float) -> str:
-    """How many labels of random rows, or how many rows, would separate the interval from a bound."""
+    """How many labels of random rows, or more rows, would separate the interval from a bound."""
     gap = max(abs(estimate.share - bound), 1e-9)
     if not estimate.basis:
         return f"about {((estimate.high - estimate.low) / 2 / gap) ** 2 * estimate.rows:,.0f} rows would settle it"

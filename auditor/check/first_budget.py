@@ -9,8 +9,7 @@ from auditor.query.database import AuditDatabase
 from auditor.report.finding_rules import list_rules
 
 HEAD = """\
-# Limits for `auditor check`, a little above the shares of {path}: lower them to what you need.
-# They are shares of all rows; mismatched, of the pairs that have an estimate. docs/check.md shows other limits.
+# Limits of `auditor check`, a little above the shares of {path}; docs/check.md shows more kinds of limits.
 
 [limits]
 """

@@ -1,14 +1,13 @@
 """Estimates of the shares of a budget, with 90% intervals.
 
 A count over a finished audit is exact; if shards are missing, it has Wilson's interval. The share of mismatched pairs
-is an estimate of the model or of labels, whichever is narrower. The interval of a change since a baseline combines
-those of the two shares by their correlation, which is 1 if all rows are equal.
+is estimated by the model or by labels, whichever is narrower.
 """
 
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, get_args
 
@@ -45,7 +44,6 @@ class ShareEstimate:
     low: float
     high: float
     rows: int
-    where: str = ""  # selects the rows with the defect
     group: str = ""
     basis: str = ""  # set if labels can make the estimate better
 
@@ -64,24 +62,15 @@ def build_share_condition(database: AuditDatabase, limit: BudgetLimit) -> str:
     return conditions[limit.share]
 
 
-def join_conditions(*conditions: str) -> str:
-    return " AND ".join(f"({condition})" for condition in conditions if condition)
-
-
 def estimate_shares(database: AuditDatabase, limit: BudgetLimit) -> list[ShareEstimate]:
     """The estimate of a limit's share, or one of each group; empty if no row counts."""
-    condition = build_share_condition(database, limit)
     if limit.share != MISMATCHED:
-        return list(count_shares(database, limit, condition))
+        return list(count_shares(database, limit))
     if limit.per:
-        return [
-            ShareEstimate(m.share, m.low, m.high, m.rows, join_conditions(group.where, condition), group.name)
-            for group in group_rows(database, limit.per).groups
-            if (m := group.mismatched)
-        ]
+        groups = [(group.name, group.mismatched) for group in group_rows(database, limit.per).groups]
+        return [ShareEstimate(m.share, m.low, m.high, m.rows, name) for name, m in groups if m]
     estimates = [*estimate_by_model(database, limit.among), *([] if limit.among else estimate_by_labels(database))]
-    narrowest = sorted(estimates, key=lambda estimate: estimate.high - estimate.low)[:1]
-    return [replace(estimate, where=join_conditions(limit.among, condition)) for estimate in narrowest]
+    return sorted(estimates, key=lambda estimate: estimate.high - estimate.low)[:1]
 
 
 def estimate_by_model(database: AuditDatabase, among: str) -> Iterator[ShareEstimate]:
@@ -99,8 +88,8 @@ def estimate_by_labels(database: AuditDatabase) -> Iterator[ShareEstimate]:
             yield ShareEstimate(share, *ends, rows, basis=f"by {proof.labels:,} labels")
 
 
-def count_shares(database: AuditDatabase, limit: BudgetLimit, condition: str) -> Iterator[ShareEstimate]:
-    hit, among = database.where(condition), database.where(limit.among)
+def count_shares(database: AuditDatabase, limit: BudgetLimit) -> Iterator[ShareEstimate]:
+    hit, among = database.where(build_share_condition(database, limit)), database.where(limit.among)
     column = database.column(limit.per, "per") if limit.per else "''"
     is_complete = database.state == "complete" and not database.manifest.get("failed_shards")
     groups = database.rows(
@@ -108,19 +97,20 @@ def count_shares(database: AuditDatabase, limit: BudgetLimit, condition: str) ->
         f"FROM {database.table(hit, among, column)} WHERE {among} GROUP BY value HAVING n > 0"
     )
     for group in groups:
-        name, where = describe_group(database, limit.per, column, group["value"], None) if limit.per else ("", "")
-        where = join_conditions(limit.among, where, condition)
-        yield estimate_count(group["hits"], group["n"], where, name, exact=is_complete)
+        name = describe_group(database, limit.per, column, group["value"], None)[0] if limit.per else ""
+        yield estimate_count(group["hits"], group["n"], name, exact=is_complete)
 
 
-def estimate_count(hits: int, rows: int, where: str, group: str = "", *, exact: bool) -> ShareEstimate:
+def estimate_count(hits: int, rows: int, group: str = "", *, exact: bool) -> ShareEstimate:
     share = hits / rows
-    low, high = (share, share) if exact else wilson_interval(hits, rows, Z)
-    return ShareEstimate(share, low, high, rows, where, group)
+    return ShareEstimate(share, *((share, share) if exact else wilson_interval(hits, rows, Z)), rows, group)
 
 
 def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: BudgetLimit) -> ShareEstimate:
-    """How much larger a share is than in the baseline; both corpora count as samples of what made them."""
+    """How much larger a share is than in the baseline, as if both corpora were samples of one source.
+
+    The interval combines those of both shares by their correlation, which is 1 if all rows are equal.
+    """
     for identity in IDENTITIES.values():
         keys, hits = fetch_marked_keys(database, limit, identity)
         old_keys, old_hits = fetch_marked_keys(baseline, limit, identity)
@@ -131,11 +121,10 @@ def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: Bud
         raise BudgetError(f"the baseline {baseline.path} has no row in common with {database.path}")
     if limit.share == MISMATCHED:
         shares = [*estimate_shares(database, limit), *estimate_shares(baseline, limit)]
-        if len(shares) < 2:
-            raise AuditError("no pair of the audit or of its baseline has an estimate of p_mismatch")
     else:
-        where = join_conditions(limit.among, build_share_condition(database, limit))
-        shares = [estimate_count(int(marks.sum()), len(marks), where, exact=False) for marks in (hits, old_hits)]
+        shares = [estimate_count(int(marks.sum()), len(marks), exact=False) for marks in (hits, old_hits)]
+    if len(shares) < 2:
+        raise AuditError("no pair of one of the audits has an estimate")
     marks, old_marks = hits[places], old_hits[old_places]
     varies = marks.std() and old_marks.std()
     likeness = np.corrcoef(marks, old_marks)[0, 1] if varies else (marks == old_marks).all()
@@ -143,11 +132,10 @@ def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: Bud
     new, old = ((share.high - share.low) / 2 for share in shares)
     margin = round(math.sqrt(max(0.0, new**2 + old**2 - 2 * correlation * new * old)), 6)
     change = shares[0].share - shares[1].share
-    return ShareEstimate(change, change - margin, change + margin, len(hits), shares[0].where)
+    return ShareEstimate(change, change - margin, change + margin, len(hits))
 
 
 def fetch_marked_keys(database: AuditDatabase, limit: BudgetLimit, identity: str) -> tuple[Any, Any]:
-    """The identities of the rows `among` which a limit counts, and whether it counts them."""
     rows, hit = database.where(limit.among), database.where(build_share_condition(database, limit))
     table = database.run(f"SELECT {identity} AS k, {hit} AS hit FROM {database.table(rows, hit)} WHERE {rows}")
     return table["k"].to_numpy(), table["hit"].to_numpy()

@@ -22,7 +22,7 @@ def command(audit: str, out: str, kept: str | None, croissant: str | None) -> No
     from auditor.report.dataset_card import write_card
 
     database = open_audit(audit).database
-    facts = write_card(database, out, kept)
+    digest = write_card(database, out, kept)
     if croissant:
-        write_croissant(database.files.folder, facts, croissant)
+        write_croissant(database.files.folder, digest, croissant)
     print_line(f"written: {', '.join(filter(None, (out, croissant)))}")

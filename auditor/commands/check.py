@@ -15,7 +15,6 @@ from auditor.terminal import print_json, print_line
 @option("--baseline", metavar="AUDIT", help="The audit that worse_by_at_most refers to.")
 @option("--strict", is_flag=True, help="Compare the estimates alone, without their intervals.")
 @option("--init", metavar="FILE", help="Write a commented budget that AUDIT meets, and stop.")
-@option("--junit", metavar="FILE", help="Also write JUnit XML.")
 @json_option()
 @click.pass_context
 def command(
@@ -25,7 +24,6 @@ def command(
     baseline: str | None,
     strict: bool,
     init: str | None,
-    junit: str | None,
     as_json: bool,
 ) -> None:
     """Check the shares of AUDIT against the limits of a budget.
@@ -51,8 +49,6 @@ def command(
         print_line(f"{init}: edit it, then run `auditor check {audit} --budget {init}`")
         return
     check = opened.check(budget, baseline=baseline, strict=strict)
-    if junit:
-        Path(junit).write_bytes(check.junit())
     if as_json:
         print_json(asdict(check))
     else:

@@ -6,7 +6,7 @@ It stands between two markers, its numbers under one key of the YAML metadata; e
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from auditor.audit_folder.fault_records import read_faults
@@ -19,7 +19,7 @@ from auditor.report.findings import find_findings, quote_for_shell
 from auditor.terminal import format_value
 
 BEGIN, END = "<!-- auditor card: begin -->", "<!-- auditor card: end -->"
-METADATA = re.compile(r"\A(\ufeff?---\r?\n)(.*?)(^---[ \t]*\r?$)", re.DOTALL | re.MULTILINE)
+METADATA = re.compile(r"\A(---\r?\n)(.*?)(^---[ \t]*\r?$)", re.DOTALL | re.MULTILINE)
 OWN_KEY = re.compile(r"^auditor:.*\n", re.MULTILINE)  # its value is JSON, on one line
 DIGEST = (  # of keys, media and captions in any order
     "SELECT lower(hex(bit_xor(md5_number(concat_ws('/', key, caption_index, media_digest, caption_hash))))) "
@@ -28,17 +28,17 @@ DIGEST = (  # of keys, media and captions in any order
 
 
 class CardError(AuditorError):
-    """A card that cannot be written without changing what is not ours."""
+    """A card that is not ours to change."""
 
 
-def write_card(database: AuditDatabase, out: str, kept: str | None = None) -> dict[str, Any]:
-    """Write or update a card and return its facts; `kept` is a folder of shards that `auditor filter` wrote."""
+def write_card(database: AuditDatabase, out: str, kept: str | None = None) -> str:
+    """Write or update a card and return the digest of the corpus; `kept` is a folder of `auditor filter`."""
     folder, name = split_target(out)
     summary, manifest = summarize_audit(database), database.manifest
     facts = {
-        "corpus": manifest.get("corpus", {}).get("spec"),
+        "corpus": manifest.get("corpus", {}).get("spec", "CORPUS"),
         "corpus_digest": database.value(DIGEST),
-        "model": manifest.get("model", {}).get("spec"),
+        "model": manifest.get("model", {}).get("spec", "MODEL"),
         "version": manifest.get("versions", {}).get("pau-auditor"),
         "finished": manifest.get("finished"),
     }
@@ -51,14 +51,14 @@ def write_card(database: AuditDatabase, out: str, kept: str | None = None) -> di
         raise CardError(f"{out} is not changed: {error}") from None
     with folder.writing(name) as path:
         path.write_bytes(card.encode())
-    return facts
+    return str(facts["corpus_digest"])
 
 
 def update_card(card: str, facts: str, section: str) -> str:
     markers = [card.find(BEGIN), card.find(END)]
     if [card.count(BEGIN), card.count(END)] not in ([0, 0], [1, 1]) or markers != sorted(markers):
         raise CardError(f"it needs one {BEGIN} and one {END} after it, or neither")
-    if card.removeprefix("\ufeff").startswith("---") and not METADATA.match(card):
+    if card.startswith("---") and not METADATA.match(card):
         raise CardError("its metadata has no closing ---")
     newline = "\r\n" if "\r\n" in card else "\n"
     body = f"{BEGIN}\n{section}\n{END}".replace("\n", newline)
@@ -77,27 +77,18 @@ def escape_markdown(value: object) -> str:
     return re.sub(r"([\\`*_\[\]#|!~@:$])", r"\\\1", html.escape(format_value(value), quote=False))
 
 
-def build_markdown_table(*rows: Iterable[object]) -> Iterator[str]:
-    for number, row in enumerate(rows):
-        cells = [escape_markdown(value) for value in row]
-        yield f"| {' | '.join(cells)} |"
-        if not number:
-            yield "|---" * len(cells) + "|"
-
-
 def list_card_lines(
     database: AuditDatabase, facts: dict[str, Any], numbers: list[tuple[str, str]], kept: str | None
 ) -> Iterator[str]:
     yield "## Audit\n"
-    yield from build_markdown_table(("what", "value"), *facts.items(), *numbers)
+    yield from (f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in [*facts.items(), *numbers])
     yield "\n### Findings\n"
-    rows = [(finding.rows, finding.percent, finding.title, finding.describe()) for finding in find_findings(database)]
-    yield from build_markdown_table(("rows", "share", "what", "meaning"), *rows) if rows else ["Nothing was found."]
-    yield ""
+    for finding in find_findings(database):
+        yield f"- {finding.rows:,} ({finding.percent}) {escape_markdown(f'{finding.title}. {finding.describe()}')}"
     yield from (f"- {escape_markdown(fault.sentence)}" for fault in read_faults(database.files.folder) or ())
     if kept:
         plan = read_export_plan(Folder(kept))
-        yield f"\n### Removed\n\nThis dataset has {plan.get('samples')} samples, by these rules of `auditor filter`:\n"
-        yield from build_markdown_table(("rule", "value"), *plan.get("rules", {}).items())
+        rules = escape_markdown(plan.get("rules", "unknown"))
+        yield f"\n### Removed\n\n`auditor filter` kept {plan.get('samples')} samples by the rules {rules}."
     command = " ".join(["auditor audit", quote_for_shell(facts["corpus"]), "--out audit --model", facts["model"]])
     yield f"\n### Reproduce\n\n```\n{format_value(command)}\n```"
