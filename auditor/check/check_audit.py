@@ -39,7 +39,7 @@ class LimitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
+class BudgetResult:
     """The results of all bounds, worst first."""
 
     audit: str
@@ -50,13 +50,13 @@ class CheckResult:
 
 def check_audit(
     database: AuditDatabase, budget: str | Path, *, baseline: str | None = None, strict: bool = False
-) -> CheckResult:
+) -> BudgetResult:
     """Compare shares with the limits of a budget; `strict` compares the estimates alone, without their intervals."""
     limits = read_budget(budget)
     with AuditDatabase(baseline, limits=database.limits) if baseline else nullcontext() as other:
         results = [check_bound(database, other, limit, bound, strict) for limit in limits for bound in limit.bounds]
     results.sort(key=lambda result: list(VERDICTS).index(result.verdict))
-    return CheckResult(database.path, str(budget), results[0].verdict, results)
+    return BudgetResult(database.path, str(budget), results[0].verdict, results)
 
 
 def check_bound(

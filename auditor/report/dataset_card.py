@@ -31,8 +31,8 @@ class CardError(AuditorError):
     """A card that is not ours to change."""
 
 
-def write_card(database: AuditDatabase, out: str, kept: str | None = None) -> str:
-    """Write or update a card and return the digest of the corpus; `kept` is a folder of `auditor filter`."""
+def write_card(database: AuditDatabase, out: str, subset: str | None = None) -> str:
+    """Write or update a card and return the digest of the corpus; `subset` is a folder of `auditor filter`."""
     folder, name = split_target(out)
     summary, manifest = summarize_audit(database), database.manifest
     facts = {
@@ -43,7 +43,7 @@ def write_card(database: AuditDatabase, out: str, kept: str | None = None) -> st
         "finished": manifest.get("finished"),
     }
     numbers = {f"mismatched_{noise.kind}s": [noise.share, noise.low, noise.high] for noise in summary.noise}
-    section = "\n".join(list_card_lines(database, facts, summary.lines(), kept))
+    section = "\n".join(list_card_lines(database, facts, summary.lines(), subset))
     try:
         card = folder.read_bytes(name).decode() if folder.exists(name) else ""
         card = update_card(card, json.dumps({**facts, "rows": summary.rows, **numbers}), section)
@@ -78,7 +78,7 @@ def escape_markdown(value: object) -> str:
 
 
 def list_card_lines(
-    database: AuditDatabase, facts: dict[str, Any], numbers: list[tuple[str, str]], kept: str | None
+    database: AuditDatabase, facts: dict[str, Any], numbers: list[tuple[str, str]], subset: str | None
 ) -> Iterator[str]:
     yield "## Audit\n"
     yield from (f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in [*facts.items(), *numbers])
@@ -86,8 +86,8 @@ def list_card_lines(
     for finding in find_findings(database):
         yield f"- {finding.rows:,} ({finding.percent}) {escape_markdown(f'{finding.title}. {finding.describe()}')}"
     yield from (f"- {escape_markdown(fault.sentence)}" for fault in read_faults(database.files.folder) or ())
-    if kept:
-        plan = read_export_plan(Folder(kept))
+    if subset:
+        plan = read_export_plan(Folder(subset))
         rules = escape_markdown(plan.get("rules", "unknown"))
         yield f"\n### Removed\n\n`auditor filter` kept {plan.get('samples')} samples by the rules {rules}."
     command = " ".join(["auditor audit", quote_for_shell(facts["corpus"]), "--out audit --model", facts["model"]])
