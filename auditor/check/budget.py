@@ -41,14 +41,15 @@ def read_budget(path: str | Path) -> list[BudgetLimit]:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         refuse_unknown_names(content, ["limits"], "table")
-        limits = [parse_budget_limit(name, value) for name, value in dict(content.get("limits", {})).items()]
+        tables = content.get("limits")
+        if not tables or not isinstance(tables, dict):
+            raise BudgetError("it has no table [limits]")
+        limits = [parse_budget_limit(name, value) for name, value in tables.items()]
         refuse_contradictions(limits)
     except FileNotFoundError:
         raise BudgetError(f"there is no budget {path}; `auditor check AUDIT --init {path}` writes one") from None
-    except (AuditorError, TypeError, ValueError) as error:  # of our own, of dict, of UTF-8 and TOML
+    except (AuditorError, ValueError) as error:
         raise BudgetError(f"{path}: {error}") from None
-    if not limits:
-        raise BudgetError(f"{path} has no [limits]")
     return limits
 
 

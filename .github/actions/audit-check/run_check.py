@@ -119,7 +119,8 @@ def main() -> int:
     for result in check["results"]:
         if result["verdict"] in LEVELS:
             print_annotation(LEVELS[result["verdict"]], describe_result(result))
-    print(run_auditor("check", audit, *options).stdout)
+        else:
+            print(f"{MARKS[result['verdict']]} {describe_result(result)}", flush=True)
     findings = json.loads(run_auditor("summary", audit, "--json").stdout or "{}").get("findings", [])
     append_to("GITHUB_STEP_SUMMARY", build_summary(check, findings))
     append_to("GITHUB_OUTPUT", f"verdict={check['verdict']}\n")
