@@ -76,7 +76,8 @@ def estimate_shares(database: AuditDatabase, limit: BudgetLimit) -> list[ShareEs
 def estimate_by_model(database: AuditDatabase, among: str) -> Iterator[ShareEstimate]:
     with suppress(ThresholdError):  # no pair has p_mismatch
         noise = estimate_mismatched(count_pairs(database, among))
-        yield ShareEstimate(noise.share, noise.low, noise.high, noise.pairs, basis="not counting related captions")
+        basis = "corrected by labels" if database.files.correction else "not counting related captions"
+        yield ShareEstimate(noise.share, noise.low, noise.high, noise.pairs, basis=basis)
 
 
 def estimate_by_labels(database: AuditDatabase) -> Iterator[ShareEstimate]:
@@ -107,10 +108,7 @@ def estimate_count(hits: int, rows: int, group: str = "", *, exact: bool) -> Sha
 
 
 def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: BudgetLimit) -> ShareEstimate:
-    """How much larger a share is than in the baseline, as if both corpora were samples of one source.
-
-    The interval combines those of both shares by their correlation, which is 1 if all rows are equal.
-    """
+    """How much larger a share is than in the baseline, for samples of one source; equal rows are no noise."""
     for identity in IDENTITIES.values():
         keys, hits = fetch_marked_keys(database, limit, identity)
         old_keys, old_hits = fetch_marked_keys(baseline, limit, identity)

@@ -11,7 +11,7 @@ TYPES = {"string": "TEXT", "double": "FLOAT64", "float": "FLOAT32"}  # others ar
 
 
 def write_croissant(audit: Folder, digest: str, out: str) -> None:
-    """Write a record set for each kind of file, without columns of vectors."""
+    """Write a record set for each kind of file, without vectors."""
     import mlcroissant as mlc
 
     folder, name = split_target(out)

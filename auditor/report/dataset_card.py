@@ -1,6 +1,6 @@
 """A section of a dataset card (README.md of a Hugging Face repository) with what an audit found.
 
-It stands between two markers, its numbers under one key of the YAML metadata; every other byte of a card stays.
+It stands between two markers, its numbers under one metadata key; every other byte stays.
 """
 
 import html
@@ -73,7 +73,7 @@ def update_card(card: str, facts: str, section: str) -> str:
 
 
 def escape_markdown(value: object) -> str:
-    """Untrusted text that cannot add markup, links or table cells."""
+    """Untrusted text that cannot add markup."""
     return re.sub(r"([\\`*_\[\]#|!~@:$])", r"\\\1", html.escape(format_value(value), quote=False))
 
 
@@ -88,7 +88,9 @@ def list_card_lines(
     yield from (f"- {escape_markdown(fault.sentence)}" for fault in read_faults(database.files.folder) or ())
     if subset:
         plan = read_export_plan(Folder(subset))
-        rules = escape_markdown(plan.get("rules", "unknown"))
+        if plan.get("state") != "complete":
+            raise CardError(f"{subset} is not a finished export of `auditor filter`")
+        rules = escape_markdown(plan.get("rules"))
         yield f"\n### Removed\n\n`auditor filter` kept {plan.get('samples')} samples by the rules {rules}."
     command = " ".join(["auditor audit", quote_for_shell(facts["corpus"]), "--out audit --model", facts["model"]])
     yield f"\n### Reproduce\n\n```\n{format_value(command)}\n```"

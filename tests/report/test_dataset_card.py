@@ -128,3 +128,10 @@ def test_the_card_of_a_subset_says_what_was_removed(tmp_path: Path) -> None:
     samples = json.loads((clean / "export.json").read_text())["samples"]
     text = (clean / "README.md").read_text()
     assert f"`auditor filter` kept {samples} samples by the rules" in text and "max\\_p\\_mismatch'\\: 0.1" in text
+
+
+def test_a_folder_that_is_no_export_is_refused(audit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = tmp_path / "README.md"
+    assert run_command_line(["card", str(audit), "--out", str(card), "--subset", str(tmp_path)]) == 1
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert f"{tmp_path} is not a finished export of `auditor filter`" in line and not card.exists()
