@@ -27,6 +27,7 @@ COMMAND_GROUPS = {
         "filter": "Write the part of the corpus that is worth keeping.",
         "query": "Query an audit in SQL.",
         "report": "Write one HTML file to mail.",
+        "check": "Pass or fail by the limits of a budget, for CI.",
     },
     "Look closer": {
         "summary": "Show what an audit found.",
@@ -43,6 +44,7 @@ COMMAND_GROUPS = {
         "join": "Add the columns of a file to an audit.",
         "weigh": "Write weights, or repeat uids by weight, instead of cutting.",
         "export": "Export rows to FiftyOne or a spreadsheet.",
+        "card": "Write what was found into a dataset card.",
     },
     "Score again and check": {
         "score": "Score an audit again from its stored embeddings.",
@@ -153,7 +155,7 @@ def run_command_line(arguments: Sequence[str] | None = None, command: click.Comm
         if message is None:
             raise
         print_error(message)
-        return 1
+        return 2 if list(arguments or sys.argv[1:])[:1] == ["check"] else 1  # there, 1 is a broken limit
 
 
 def main() -> None:

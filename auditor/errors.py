@@ -1,6 +1,7 @@
 """Errors that a user can act on. The command line prints their message as one line."""
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 
@@ -14,6 +15,12 @@ class AuditError(AuditorError):
 
 class ResumableInterrupt(KeyboardInterrupt):
     """Ctrl-C during work that can be resumed; the message says how."""
+
+
+def explain_unknown_name(noun: str, name: object, choices: Collection[str]) -> str:
+    similar = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.4)
+    hint = f"did you mean {similar[0]}?" if similar else f"the {noun}s are {', '.join(choices)}"
+    return f"there is no {noun} {name!r}; {hint}"
 
 
 @contextmanager

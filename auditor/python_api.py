@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 import pyarrow as pa
 
 from auditor.audit_folder.fault_records import Fault, write_faults
+from auditor.check.check_audit import check_audit
 from auditor.errors import AuditError
 from auditor.keep.recommended import recommend_rules
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
@@ -139,6 +140,7 @@ class Audit:
     sql = make_method(row_queries.run_select)
     summary = make_method(summarize_audit)
     findings = make_method(find_findings)
+    check = make_method(check_audit)
     count = make_method(row_queries.count_matching_rows)
     errors = make_method(row_queries.list_errors)
     worst = make_method(row_queries.find_worst_rows)

@@ -74,15 +74,11 @@ def show_uncertainty_cuts(
 
 
 def describe_share(counts: "PairCounts") -> str:
-    """The number of pairs and the share of them that is mismatched, which is the share left if nothing is removed."""
-    from auditor.keep.thresholds import NOTHING, compute_cuts
-    from auditor.query.summary import Noise
+    from auditor.keep.thresholds import estimate_mismatched
 
-    [whole] = compute_cuts(counts, [NOTHING])
-    pairs = int(counts.pairs.sum())
-    noise = Noise("pair", whole.left or 0, whole.left_low or 0, whole.left_high or 0, pairs)
+    noise = estimate_mismatched(counts)
     unscored = f"; no estimate: {counts.unscored:,}, which no cut removes" if counts.unscored else ""
-    return f"{pairs:,} pairs; mismatched: {noise.words()}{unscored}"
+    return f"{noise.pairs:,} pairs; mismatched: {noise.words()}{unscored}"
 
 
 def tabulate_cut(cut: "Cut") -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from auditor.errors import AuditError, AuditorError
 from auditor.query.database import AuditDatabase
+from auditor.query.summary import Noise
 from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
 
 Doubles = npt.NDArray[np.float64]
@@ -173,6 +174,13 @@ def compute_cuts(counts: PairCounts, cutoffs: Sequence[float] | None = None) -> 
         )
         for i, step in enumerate(steps)
     ]
+
+
+def estimate_mismatched(counts: PairCounts) -> Noise:
+    """The share of mismatched pairs: the share that is left if nothing is removed."""
+    [whole] = compute_cuts(counts, [NOTHING])
+    ends = whole.left or 0, whole.left_low or 0, whole.left_high or 0
+    return Noise("pair", *ends, int(counts.pairs.sum()))
 
 
 def parse_cutoff(p: float) -> int:

@@ -7,7 +7,6 @@ The functions of query/ and keep/ take an AuditDatabase; `Audit` (auditor/python
 """
 
 import contextlib
-import difflib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_
 from auditor.audit_folder.confirmed_places import confirm_places, read_confirmed_places
 from auditor.corpus.corpus_files import make_path_absolute
 from auditor.corpus.read_medium import MediaPlaces
-from auditor.errors import AuditError
+from auditor.errors import AuditError, explain_unknown_name
 from auditor.query import reviews
 from auditor.query.rules import override_thresholds
 from auditor.query.sample_tables import (
@@ -258,9 +257,8 @@ class AuditDatabase:
         """Return the quoted name of a column; if there is none, the error names `argument` and a similar column."""
         if column_name in self.columns:
             return quote_name(column_name)
-        similar = difflib.get_close_matches(str(column_name), self.columns, n=1, cutoff=0.4)
-        hint = f"; did you mean {similar[0]}?" if similar else f"; columns are {', '.join(self.columns)}"
-        raise QueryError(f"{f'{argument}: ' if argument else ''}there is no column {column_name!r}{hint}")
+        hint = explain_unknown_name("column", column_name, self.columns)
+        raise QueryError(f"{argument}: {hint}" if argument else hint)
 
     def stored_table(self, *sql: str) -> str:
         """Choose the view over the files for `sql`; reviews are joined only if `sql` names them: a join is slow."""

@@ -4,14 +4,13 @@ A flag marks a row as suspicious; it is false if the measurement is missing. A r
 missing, `unscored` decides.
 """
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from auditor.errors import AuditorError
+from auditor.errors import AuditorError, explain_unknown_name
 from auditor.query.sandbox import quote_name
 from auditor.schema import COLUMNS, FLAG_THRESHOLD, FLAGS, RULES
 from auditor.schema.rule_arguments import ColumnLimits, Limit
@@ -95,9 +94,7 @@ class Rules:
                 raise RuleError(f'{end} names its columns, {end}={{"similarity": 0.3}}, and is not {columns!r}')
             bounds |= {f"{end}_{column}": x for column, x in (columns or {}).items()}
         if unknown := sorted(set(rules) - set(names)):
-            similar = difflib.get_close_matches(unknown[0], names, n=1)
-            hint = f"did you mean {similar[0]}?" if similar else f"the rules are {', '.join(sorted([*names, *BOUNDS]))}"
-            raise RuleError(f"there is no rule {unknown[0]!r}; {hint}")
+            raise RuleError(explain_unknown_name("rule", unknown[0], sorted([*names, *BOUNDS])))
         bounds = {rule: rules[rule] for rule in RULES if rules.get(rule) is not None} | bounds
         limits = {rule: parse_limit(rule, x) for rule, x in bounds.items()}
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
@@ -167,7 +164,10 @@ def build_bound_sql(column: str, comparison: str, threshold: float, missing: boo
 def parse_limit(rule: str, limit: str | float) -> float:
     """Parse a limit: 0.3 or, for shares and probabilities, '30%'; refuse a value outside the column's range."""
     column = COLUMNS.get(rule[4:])
-    low, high = (column.value_range if column else None) or (-math.inf, math.inf)
+    return parse_number(rule, limit, *((column.value_range if column else None) or (-math.inf, math.inf)))
+
+
+def parse_number(rule: str, limit: str | float, low: float, high: float) -> float:
     text = str(limit).strip()
     share = (low, high) == (0, 1)
     try:

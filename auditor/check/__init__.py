@@ -1,0 +1,1 @@
+"""Pass or fail: the limits of a budget, estimates, verdicts, and their forms for CI."""
