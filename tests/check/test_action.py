@@ -42,9 +42,9 @@ def run_action(folder: Path, audit: Path, limits: str, **settings: str) -> subpr
     given = {variable: inputs[text.split(".")[1].removesuffix(" }}")] for variable, text in step["env"].items()}
     files = {name: str(folder / name) for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")}
     environment = {**os.environ, **given, **files, "PYTHONPATH": str(ROOT), "GITHUB_ACTION_PATH": str(ACTION)}
-    interpreter, *script = shlex.split(step["run"].replace("$GITHUB_ACTION_PATH", str(ACTION)))
-    assert interpreter == "python"
-    command = [sys.executable, *script]
+    assert step["shell"] == "bash"
+    script = step["run"].replace("python -m", f"{shlex.quote(sys.executable)} -m")
+    command = ["bash", "-eo", "pipefail", "-c", script]
     return subprocess.run(
         command, capture_output=True, text=True, encoding="utf-8", env=environment, cwd=folder, timeout=120
     )
@@ -84,10 +84,10 @@ def test_a_pass_has_no_annotation(audit: Path, tmp_path: Path) -> None:
     assert "::" not in done.stdout and (tmp_path / "GITHUB_OUTPUT").read_text() == "verdict=pass\n"
 
 
-def test_a_bad_budget_is_an_annotation(audit: Path, tmp_path: Path) -> None:
+def test_a_bad_budget_is_one_line(audit: Path, tmp_path: Path) -> None:
     done = run_action(tmp_path, audit, "duplicate = 0")
     assert done.returncode == 2
-    assert done.stdout.startswith("::error title=auditor check::auditor: limits.duplicate: there is no share")
+    assert done.stderr.startswith("auditor: limits.duplicate: there is no share")
     assert not (tmp_path / "GITHUB_OUTPUT").exists()
 
 
