@@ -7,7 +7,10 @@ import csv
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +23,7 @@ from auditor.terminal import escape_controls, format_value, neutralize_formula, 
 
 Row = Mapping[str, Any]
 PIPE_WIDTH = 160  # characters of a table in a file or a pipe, which have no width
+SHOWS_TQDM = ContextVar("SHOWS_TQDM", default=False)
 
 
 def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
@@ -63,6 +67,40 @@ def write_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
     writer.writerows(cells)
 
 
+@contextmanager
+def show_tqdm_bars() -> Iterator[None]:
+    """Show progress as tqdm's bars, for calls from Python: widgets in a notebook, lines that change elsewhere."""
+    token = SHOWS_TQDM.set(True)
+    try:
+        yield
+    finally:
+        SHOWS_TQDM.reset(token)
+
+
+class TqdmBar:
+    """A bar of tqdm behind the methods of rich's bar that `Progress` calls."""
+
+    def __init__(self, unit: str) -> None:
+        with warnings.catch_warnings(action="ignore"):  # that widgets are not installed
+            from tqdm.auto import tqdm
+        self.bar = tqdm(unit=f" {unit}", delay=1e-9)  # shown when it has its label
+
+    def start(self) -> None:
+        pass
+
+    def add_task(self, label: str, **details: Any) -> None:
+        self.bar.set_description(label, refresh=False)
+        self.update(None, completed=0, **details)
+
+    def update(self, _: Any, *, completed: int, total: int | None, notes: str, **details: Any) -> None:
+        self.bar.total = total
+        self.bar.set_postfix_str(notes, refresh=False)
+        self.bar.update(completed - self.bar.n)
+
+    def stop(self) -> None:
+        self.bar.close()
+
+
 class Progress:
     """A progress bar with rate and time left on a terminal, an occasional plain line elsewhere, nothing if quiet."""
 
@@ -72,8 +110,10 @@ class Progress:
         self.notes: dict[str, Any] = {}
         self.started = self.printed_at = time.monotonic()
         self.quiet = quiet
-        self.bar: Bar | None = None
-        if not quiet and sys.stderr.isatty():
+        self.bar: Bar | TqdmBar | None = None
+        if not quiet and SHOWS_TQDM.get():
+            self.bar = TqdmBar(unit)
+        elif not quiet and sys.stderr.isatty():
             self.bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -87,7 +127,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         if self.bar:
             self.bar.start()
-            self.task = self.bar.add_task(self.label, total=self.total, rate="", notes="")
+            self.task: Any = self.bar.add_task(self.label, total=self.total, rate="", notes="")
         return self
 
     def __exit__(self, error: object = None, *_: object) -> None:
@@ -103,7 +143,8 @@ class Progress:
         self.completed += count
         self.notes.update(notes)
         if self.bar:
-            self.bar.update(self.task, completed=self.completed, rate=self._rate(), notes=self._notes())
+            texts = {"rate": self._rate(), "notes": self._notes()}
+            self.bar.update(self.task, completed=self.completed, total=self.total, **texts)
         elif not self.quiet and time.monotonic() - self.printed_at > self.every:
             self._print_status()
 

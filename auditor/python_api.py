@@ -1,6 +1,6 @@
 """`Audit`, the Python API: SQL, summaries, the worst rows, distributions, reviews, and subsets to keep.
 
-    audit = Audit("audit/")                      # or s3://bucket/audit
+    audit = Audit("audit/")                      # or s3://bucket/audit; auditor.audit("photos/") makes one
     print(audit.summary())
     audit.sql("SELECT kind, avg(p_mismatch) FROM samples GROUP BY kind")
     audit.keep(max_p_mismatch=0.1).webdataset()
@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 import pyarrow as pa
 
 from auditor.audit_folder.fault_records import Fault, write_faults
+from auditor.console import show_tqdm_bars
+from auditor.corpus.corpus_files import is_url
+from auditor.corpus.tables.data_frame import is_data_frame, write_data_frame
 from auditor.errors import AuditError
 from auditor.keep.recommended import recommend_rules
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
@@ -42,7 +45,7 @@ from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
 
-__all__ = ["Audit", "AuditError", "Limits", "QueryError"]
+__all__ = ["Audit", "AuditError", "Limits", "QueryError", "audit"]
 
 
 P = ParamSpec("P")
@@ -271,3 +274,36 @@ class Audit:
     def certify(self, sample: LabelSample) -> Certificate:
         """Compute what the marks of a sample prove, with 90% intervals."""
         return certify(count_labels(sample, self.marks_of(sample)), filtered=bool(sample.rules))
+
+
+def audit(
+    corpus: Any,
+    out: str | Path = "audit",
+    *,
+    model: str | None = None,
+    media: str | None = None,
+    caption: str | None = None,
+    devices: str | None = None,
+    **options: Any,
+) -> Audit:
+    """Audit a corpus, or resume its audit, show a progress bar, and return the `Audit` in the folder `out`.
+
+    `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow) of paths and captions, whose
+    columns `media` and `caption` name. Relative paths are those of the working directory. The table is stored beside
+    the audit. Other options are those of the command: `frames=8`, `device="cuda"`, `quiet=True`.
+    """
+    from auditor.run.start_audit import CorpusOptions, check_option_names, settings_in, start_audit
+
+    check_option_names(options)
+    values = {"media_column": media, "caption_column": caption, **options, "model": model, "out": str(out)}
+    if is_data_frame(corpus):
+        if is_url(values["out"]):
+            raise AuditError("the audit of a DataFrame needs a local folder: write the table to a file for another one")
+        table = Path(f"{values['out'].rstrip('/')}-corpus.parquet").absolute()
+        write_data_frame(corpus, table, CorpusOptions(**settings_in(CorpusOptions, values)))
+        corpus = table
+    if not isinstance(corpus, str | Path):
+        raise AuditError(f"corpus is a path, a URL or a DataFrame, not {type(corpus).__name__}")
+    with show_tqdm_bars():
+        start_audit({**values, "corpus": str(corpus)}, devices)
+    return Audit(out)
