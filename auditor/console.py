@@ -89,7 +89,7 @@ class TqdmBar:
         pass
 
     def add_task(self, label: str, **details: Any) -> None:
-        self.bar.set_description(label, refresh=False)
+        self.bar.set_description_str(label, refresh=False)
         self.update(None, completed=0, **details)
 
     def update(self, _: Any, *, completed: int, total: int | None, notes: str, **details: Any) -> None:
@@ -98,6 +98,7 @@ class TqdmBar:
         self.bar.update(completed - self.bar.n)
 
     def stop(self) -> None:
+        self.bar.total = self.bar.total if self.bar.n else None  # all was done before: this is no failure
         self.bar.close()
 
 

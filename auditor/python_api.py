@@ -24,8 +24,9 @@ from auditor.errors import AuditError
 from auditor.keep.recommended import recommend_rules
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset import Subset
-from auditor.keep.thresholds import SHOWN, Cut, choose_cut, compute_cuts, count_pairs
+from auditor.keep.thresholds import SHOWN, Cut, Cuts, choose_cut, compute_cuts, count_pairs
 from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
+from auditor.notebook_view import NotebookView, draw_view
 from auditor.query import row_queries
 from auditor.query.apply_function import ApplyResult, Function, apply_function, make_apply_task
 from auditor.query.compare import Comparison, compare_audits
@@ -37,7 +38,9 @@ from auditor.query.rules import KeepRules, Rules, with_rules
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.search import search
 from auditor.query.summary import summarize_audit
+from auditor.report.altair_charts import Plots
 from auditor.report.findings import find_findings
+from auditor.report.notebook import draw_audit, show_rows
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
@@ -57,7 +60,10 @@ def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callabl
 
     @wraps(function)
     def method(audit: "Audit", /, *arguments: P.args, **options: P.kwargs) -> T:
-        return function(audit.database, *arguments, **options)
+        result = function(audit.database, *arguments, **options)
+        if isinstance(result, NotebookView):
+            object.__setattr__(result, "database", audit.database)  # also of a frozen dataclass
+        return result
 
     original = signature(function)
     database, *others = original.parameters.values()
@@ -66,7 +72,7 @@ def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callabl
     return method
 
 
-class Audit:
+class Audit(NotebookView):
     """One audit, local or remote, finished or not. Safe to share between threads.
 
     `corpus` is the present location of the corpus, if it has moved. `thresholds` override those of the manifest.
@@ -149,10 +155,16 @@ class Audit:
     row = make_method(row_queries.read_row)
     media = make_method(row_queries.read_row_media)
     search = make_method(search)
+    show = make_method(show_rows)
     explain = make_method(explain_row)
     histogram = make_method(compute_histogram)
     density = make_method(compute_density)
     percentiles = make_method(compute_percentiles)
+
+    @property
+    def plot(self) -> Plots:
+        """Altair charts: plot.mixture(), plot.map(), plot.thresholds()."""
+        return Plots(self.database)
 
     def compare(self, other: "Audit", n: int = 20) -> Comparison:
         if not isinstance(other, Audit):
@@ -197,9 +209,9 @@ class Audit:
         """
         return Subset(self.database, Rules.of(rules))
 
-    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> list[Cut]:
+    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> Cuts:
         """Estimate, for each cut-off of p_mismatch, how many pairs it removes and how many mismatches it catches."""
-        return compute_cuts(count_pairs(self.database, where), at)
+        return Cuts(compute_cuts(count_pairs(self.database, where), at))
 
     def choose_cut(
         self, *, lose_at_most: float | None = None, expect_precision: float | None = None, where: str | None = None
@@ -274,6 +286,9 @@ class Audit:
     def certify(self, sample: LabelSample) -> Certificate:
         """Compute what the marks of a sample prove, with 90% intervals."""
         return certify(count_labels(sample, self.marks_of(sample)), filtered=bool(sample.rules))
+
+
+draw_view.register(Audit, lambda audit: draw_audit(audit.database))
 
 
 def audit(

@@ -14,11 +14,16 @@ from typing import Any
 import numpy as np
 
 from auditor.audit_folder.audit_files import get_shard_name
+from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import FIT_COLUMNS, Fit, find_row, load_pair
 from auditor.query.row_queries import read_rows_at
 from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, VectorIndex, find_nearest, open_vectors
 from auditor.workers.encoder_client import EncoderClient, SearchError
+
+
+class SearchResults(list[Fit], NotebookView):
+    """The nearest rows, best first."""
 
 
 def search(
@@ -31,7 +36,7 @@ def search(
     over: str = "media",
     where: str | None = None,
     n: int = 20,
-) -> list[Fit]:
+) -> SearchResults:
     """Return the n rows nearest to a text, a row (`like`: key or uid) or an image, over "media" or "captions".
 
     A medium with several captions is represented by the first one that meets `where`.
@@ -53,7 +58,7 @@ def search(
     else:
         query = encode_query(database, text, image)
     nearest = find_nearest(vectors.matrix, query, n, allowed)
-    return read_hits(database, vectors, nearest, rows)
+    return SearchResults(read_hits(database, vectors, nearest, rows))
 
 
 def encode_query(database: AuditDatabase, text: str | None, image: str | Path | None) -> Floats:
