@@ -40,7 +40,8 @@ def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence
     for row in rows:
         output.add_row(*(Text(format_value(row.get(name))) for name in names))
     is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    Console(width=PIPE_WIDTH if is_piped else None).print(output)
+    # in a notebook, rich would show a table of its own instead of printing it
+    Console(width=PIPE_WIDTH if is_piped else None, force_jupyter=False).print(output)
 
 
 def print_rows(
@@ -83,14 +84,13 @@ class TqdmBar:
     def __init__(self, unit: str) -> None:
         with warnings.catch_warnings(action="ignore"):  # that widgets are not installed
             from tqdm.auto import tqdm
-        self.bar = tqdm(unit=f" {unit}", delay=1e-9)  # shown when it has its label
+        self.unit, self.tqdm = unit, tqdm
 
     def start(self) -> None:
         pass
 
-    def add_task(self, label: str, **details: Any) -> None:
-        self.bar.set_description_str(label, refresh=False)
-        self.update(None, completed=0, **details)
+    def add_task(self, label: str, total: int | None, **_: str) -> None:
+        self.bar = self.tqdm(desc=label, total=total, unit=f" {self.unit}")
 
     def update(self, _: Any, *, completed: int, total: int | None, notes: str, **details: Any) -> None:
         self.bar.total = total

@@ -132,7 +132,7 @@ def show_rows(database: AuditDatabase, where: str | None = None, by: str = "p_mi
 def draw_gallery(gallery: Gallery) -> str:
     rows = [(row, label_value(row, gallery.column)) for row in gallery]
     pairs = make_pairs(gallery.database, rows)
-    return render_view(View(f"{len(rows):,} pairs by {gallery.column}", pairs=pairs, heading=""))
+    return render_view(View(f"Pairs by {gallery.column}: {len(rows):,}", pairs=pairs, heading=""))
 
 
 # -- views of results --------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def draw_cuts(cuts: Cuts) -> str:
 @draw_view.register
 def draw_search_results(results: SearchResults) -> str:
     pairs = make_fit_pairs(results.database, results, "")
-    return render_view(View(f"{len(results):,} nearest rows", pairs=pairs, heading=""))
+    return render_view(View(f"Nearest rows: {len(results):,}", pairs=pairs, heading=""))
 
 
 def make_fit_pairs(database: AuditDatabase, fits: Sequence[Fit], words: str) -> list[ReportPair]:
