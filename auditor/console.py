@@ -144,7 +144,7 @@ class Progress:
         self.completed += count
         self.notes.update(notes)
         if self.bar:
-            texts = {"rate": self._rate(), "notes": self._notes()}
+            texts: dict[str, Any] = {"rate": self._rate(), "notes": self._notes()}
             self.bar.update(self.task, completed=self.completed, total=self.total, **texts)
         elif not self.quiet and time.monotonic() - self.printed_at > self.every:
             self._print_status()

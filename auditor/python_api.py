@@ -19,6 +19,7 @@ import pyarrow as pa
 from auditor.audit_folder.fault_records import Fault, write_faults
 from auditor.console import show_tqdm_bars
 from auditor.corpus.corpus_files import is_url
+from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.tables.data_frame import is_data_frame, write_data_frame
 from auditor.errors import AuditError
 from auditor.keep.recommended import recommend_rules
@@ -44,6 +45,7 @@ from auditor.report.notebook import draw_audit, show_rows
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
+from auditor.schema.setting import settings_in
 
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
@@ -77,6 +79,8 @@ class Audit(NotebookView):
 
     `corpus` is the present location of the corpus, if it has moved. `thresholds` override those of the manifest.
     """
+
+    database: AuditDatabase
 
     def __init__(
         self,
@@ -209,7 +213,7 @@ class Audit(NotebookView):
         """
         return Subset(self.database, Rules.of(rules))
 
-    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> Cuts:
+    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> Cuts[Cut]:
         """Estimate, for each cut-off of p_mismatch, how many pairs it removes and how many mismatches it catches."""
         return Cuts(compute_cuts(count_pairs(self.database, where), at))
 
@@ -307,7 +311,7 @@ def audit(
     columns `media` and `caption` name. Relative paths are those of the working directory. The table is stored beside
     the audit. Other options are those of the command: `frames=8`, `device="cuda"`, `quiet=True`.
     """
-    from auditor.run.start_audit import CorpusOptions, check_option_names, settings_in, start_audit
+    from auditor.run.start_audit import check_option_names, start_audit
 
     check_option_names(options)
     values = {"media_column": media, "caption_column": caption, **options, "model": model, "out": str(out)}

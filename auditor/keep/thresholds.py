@@ -8,7 +8,7 @@ audit is enough, so ten million rows take about a second.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
 
+T = TypeVar("T")
 Doubles = npt.NDArray[np.float64]
 
 NORMAL_95 = 1.645
@@ -74,7 +75,7 @@ class Cut:
         return row | {title: format_cut_share(self, name) for title, name in self.SHARES.items()}
 
 
-class Cuts(list[Any], NotebookView):
+class Cuts(list[T], NotebookView):
     """Cuts of one column, from low to high."""
 
 

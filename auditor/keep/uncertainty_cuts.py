@@ -76,7 +76,7 @@ class UncertaintyCut:
 
 def measure_cuts(
     database: AuditDatabase, column: str, at: Sequence[float | str] = (), where: str | None = None
-) -> Cuts:
+) -> Cuts[UncertaintyCut]:
     """Measure the cuts at some values of a column, or those that remove 50, 30, 20, 10, 5, 2 and 1% of the rows."""
     table = build_table_sql(database, column, where)
     cuts = sorted({parse_limit(f"max_{column}", cut) for cut in at})

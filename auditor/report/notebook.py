@@ -206,8 +206,8 @@ def tabulate_effect(effect: RuleEffect, usable: int) -> dict[str, str]:
     return {"rule": effect.rule, **counts, **texts}
 
 
-@draw_view.register
-def draw_cuts(cuts: Cuts) -> str:
+@draw_view.register(Cuts)
+def draw_cuts(cuts: Cuts[Any]) -> str:
     figures = []
     if len(cuts) > 1:
         names = dict(list(cuts[0].SHARES.items())[:3])  # the colors of charts are three
