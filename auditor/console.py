@@ -8,8 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,7 +22,7 @@ from auditor.terminal import escape_controls, format_value, neutralize_formula, 
 
 Row = Mapping[str, Any]
 PIPE_WIDTH = 160  # characters of a table in a file or a pipe, which have no width
-SHOWS_TQDM = ContextVar("SHOWS_TQDM", default=False)
+SHOWS_TQDM = ContextVar("SHOWS_TQDM", default=False)  # for calls from Python: a widget in a notebook
 
 
 def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
@@ -68,40 +67,6 @@ def write_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
     writer.writerows(cells)
 
 
-@contextmanager
-def show_tqdm_bars() -> Iterator[None]:
-    """Show progress as tqdm's bars, for calls from Python: widgets in a notebook, lines that change elsewhere."""
-    token = SHOWS_TQDM.set(True)
-    try:
-        yield
-    finally:
-        SHOWS_TQDM.reset(token)
-
-
-class TqdmBar:
-    """A bar of tqdm behind the methods of rich's bar that `Progress` calls."""
-
-    def __init__(self, unit: str) -> None:
-        with warnings.catch_warnings(action="ignore"):  # that widgets are not installed
-            from tqdm.auto import tqdm
-        self.unit, self.tqdm = unit, tqdm
-
-    def start(self) -> None:
-        pass
-
-    def add_task(self, label: str, total: int | None, **_: str) -> None:
-        self.bar = self.tqdm(desc=label, total=total, unit=f" {self.unit}")
-
-    def update(self, _: Any, *, completed: int, total: int | None, notes: str, **details: Any) -> None:
-        self.bar.total = total
-        self.bar.set_postfix_str(notes, refresh=False)
-        self.bar.update(completed - self.bar.n)
-
-    def stop(self) -> None:
-        self.bar.total = self.bar.total if self.bar.n else None  # all was done before: this is no failure
-        self.bar.close()
-
-
 class Progress:
     """A progress bar with rate and time left on a terminal, an occasional plain line elsewhere, nothing if quiet."""
 
@@ -111,9 +76,12 @@ class Progress:
         self.notes: dict[str, Any] = {}
         self.started = self.printed_at = time.monotonic()
         self.quiet = quiet
-        self.bar: Bar | TqdmBar | None = None
+        self.bar: Bar | None = None
+        self.tqdm: Any = None
         if not quiet and SHOWS_TQDM.get():
-            self.bar = TqdmBar(unit)
+            with warnings.catch_warnings(action="ignore"):  # that widgets are not installed
+                from tqdm.auto import tqdm
+            self.tqdm = tqdm(desc=label, total=total, unit=f" {unit}")
         elif not quiet and sys.stderr.isatty():
             self.bar = Bar(
                 TextColumn("{task.description}"),
@@ -128,12 +96,15 @@ class Progress:
     def __enter__(self) -> "Progress":
         if self.bar:
             self.bar.start()
-            self.task: Any = self.bar.add_task(self.label, total=self.total, rate="", notes="")
+            self.task = self.bar.add_task(self.label, total=self.total, rate="", notes="")
         return self
 
     def __exit__(self, error: object = None, *_: object) -> None:
         if self.bar:
             self.bar.stop()
+        elif self.tqdm is not None:  # it is false without a total
+            self.tqdm.total = self.total if self.completed else None  # if all was done before, nothing has failed
+            self.tqdm.close()
         elif not self.quiet and (self.completed or error is None):
             self._print_status()
 
@@ -144,8 +115,11 @@ class Progress:
         self.completed += count
         self.notes.update(notes)
         if self.bar:
-            texts: dict[str, Any] = {"rate": self._rate(), "notes": self._notes()}
-            self.bar.update(self.task, completed=self.completed, total=self.total, **texts)
+            self.bar.update(self.task, completed=self.completed, rate=self._rate(), notes=self._notes())
+        elif self.tqdm is not None:
+            self.tqdm.total = self.total
+            self.tqdm.set_postfix_str(self._notes(), refresh=False)
+            self.tqdm.update(count)
         elif not self.quiet and time.monotonic() - self.printed_at > self.every:
             self._print_status()
 

@@ -19,5 +19,5 @@ class NotebookView:
 
 @singledispatch
 def draw_view(result: Any) -> str | None:
-    """Draw a view as HTML; notebooks show the text of a result without one."""
+    """Draw a view as HTML; without one, notebooks show the text of a result."""
     return None

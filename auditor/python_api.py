@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 import pyarrow as pa
 
 from auditor.audit_folder.fault_records import Fault, write_faults
-from auditor.console import show_tqdm_bars
+from auditor.console import SHOWS_TQDM
 from auditor.corpus.corpus_files import is_url
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.tables.data_frame import is_data_frame, write_data_frame
@@ -305,11 +305,10 @@ def audit(
     devices: str | None = None,
     **options: Any,
 ) -> Audit:
-    """Audit a corpus, or resume its audit, show a progress bar, and return the `Audit` in the folder `out`.
+    """Audit a corpus, or resume its audit, in the folder `out`; shows a progress bar.
 
-    `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow) of paths and captions, whose
-    columns `media` and `caption` name. Relative paths are those of the working directory. The table is stored beside
-    the audit. Other options are those of the command: `frames=8`, `device="cuda"`, `quiet=True`.
+    `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow), which is stored beside the audit;
+    `media` and `caption` name its columns. Other options are those of the command: `frames=8`, `quiet=True`.
     """
     from auditor.run.start_audit import check_option_names, start_audit
 
@@ -323,6 +322,9 @@ def audit(
         corpus = table
     if not isinstance(corpus, str | Path):
         raise AuditError(f"corpus is a path, a URL or a DataFrame, not {type(corpus).__name__}")
-    with show_tqdm_bars():
+    token = SHOWS_TQDM.set(True)
+    try:
         start_audit({**values, "corpus": str(corpus)}, devices)
+    finally:
+        SHOWS_TQDM.reset(token)
     return Audit(out)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, Undefined
 from markupsafe import Markup
 
 from auditor.audit_folder.folder import split_target
@@ -133,7 +133,7 @@ def load_template(name: str, finalize: Callable[[Any], Any] | None = None) -> Te
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=StrictUndefined if name == "report.html" else Undefined,  # views lack parts
         finalize=finalize or replace_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,

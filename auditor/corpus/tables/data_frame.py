@@ -23,7 +23,9 @@ def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
     columns = choose_columns("the DataFrame", list(names), options)
     if not len(frame):
         raise CorpusError("the DataFrame has no rows")
-    cells = {name: list_cells(frame[names[name]]) for name in columns.names}
+    cells = {
+        name: list(getattr(frame[names[name]], "to_pylist", frame[names[name]].__iter__)()) for name in columns.names
+    }
     cells[columns.media] = [resolve_path(cell) for cell in cells[columns.media]]
     try:
         table = pa.table({name: pa.array(values, from_pandas=True) for name, values in cells.items()})
@@ -34,10 +36,6 @@ def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
     if not path.is_file() or path.read_bytes() != data.getvalue().to_pybytes():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.getvalue())
-
-
-def list_cells(column: Any) -> list[Any]:
-    return column.to_pylist() if isinstance(column, pa.ChunkedArray) else list(column)
 
 
 def resolve_path(cell: Any) -> Any:
