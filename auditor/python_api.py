@@ -305,10 +305,10 @@ def audit(
     devices: str | None = None,
     **options: Any,
 ) -> Audit:
-    """Audit a corpus, or resume its audit, in the folder `out`; shows a progress bar.
+    """Audit a corpus in the folder `out`, or resume its audit, with a progress bar.
 
-    `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow), which is stored beside the audit;
-    `media` and `caption` name its columns. Other options are those of the command: `frames=8`, `quiet=True`.
+    `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow); `media` and `caption` name its
+    columns. Other options are those of the command: `frames=8`, `quiet=True`.
     """
     from auditor.run.start_audit import check_option_names, start_audit
 
@@ -316,7 +316,7 @@ def audit(
     values = {"media_column": media, "caption_column": caption, **options, "model": model, "out": str(out)}
     if is_data_frame(corpus):
         if is_url(values["out"]):
-            raise AuditError("the audit of a DataFrame needs a local folder: write the table to a file for another one")
+            raise AuditError("the audit of a DataFrame needs a local folder")
         table = Path(f"{values['out'].rstrip('/')}-corpus.parquet").absolute()
         write_data_frame(corpus, table, CorpusOptions(**settings_in(CorpusOptions, values)))
         corpus = table

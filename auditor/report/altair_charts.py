@@ -55,19 +55,16 @@ class Plots:
     def thresholds(self, where: str | None = None) -> Any:
         """What each cut-off of p_mismatch removes, catches, loses and leaves, with 90% intervals."""
         alt = import_altair()
+        ends = ("", "_low", "_high")
         rows = [
-            {
-                "cut": cut.p,
-                "share": title,
-                **{end or "value": getattr(cut, name + end) for end in ("", "_low", "_high")},
-            }
+            {"cut": cut.p, "share": title, **{f"value{end}": getattr(cut, name + end) for end in ends}}
             for cut in compute_cuts(count_pairs(self.database, where), [step / CUTS for step in range(CUTS + 1)])
             for title, name in cut.SHARES.items()
         ]
         color = alt.Color("share:N").title(None).sort(None).legend(symbolOpacity=1)
         chart, x = make_chart(rows), alt.X("cut:Q").title("cut-off of p_mismatch")
         line = chart.mark_line().encode(x, alt.Y("value:Q").axis(format="%").title("share, with 90% interval"), color)
-        band = chart.mark_area(opacity=0.2).encode(x, alt.Y("_low:Q"), alt.Y2("_high:Q"), color)
+        band = chart.mark_area(opacity=0.2).encode(x, alt.Y("value_low:Q"), alt.Y2("value_high:Q"), color)
         return alt.layer(line, band).properties(width=480, height=260)
 
 

@@ -1,7 +1,4 @@
-"""Starts an audit from the values of options by name: `auditor audit` and `auditor.audit` both call `start_audit`.
-
-No torch is imported before the corpus is open, so that a wrong path or column is refused at once.
-"""
+"""Starts an audit from the values of options by name, for `auditor audit` and `auditor.audit`."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -24,8 +21,6 @@ LIMITS = DecodeLimits()
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """Options of decoding and encoding that need a look at this machine."""
-
     precision: Literal["auto", "float32", "bfloat16", "float16"] = setting(
         "auto",
         "Numerical precision of the encoder. `auto` is float32 on a CPU, and 16 bits on a GPU if the first samples "
@@ -45,7 +40,7 @@ SETTINGS = (CorpusOptions, SweepConfig, DecodeOptions, ScoreConfig, AuditConfig)
 
 
 def start_audit(values: Mapping[str, Any], devices: str | None = None) -> Manifest:
-    """Audit, resume or extend; `values` are options by name, and missing ones have their defaults."""
+    """Audit, resume or extend; missing values have their defaults."""
     corpus = open_inputs(values, [values.get("model")])
     from auditor.run.device_engine import make_device_engine, parse_devices
     from auditor.run.extend import extend_audit
@@ -61,12 +56,10 @@ def start_audit(values: Mapping[str, Any], devices: str | None = None) -> Manife
 
 def check_option_names(names: Iterable[str]) -> None:
     """Refuse keyword arguments that `auditor audit` has no option for."""
-    options = ["device", "extend"]
-    options += [item.name for config in SETTINGS for item in fields(config) if "help" in item.metadata]
+    options = ["device", "extend", *(item.name for config in SETTINGS for item in fields(config) if item.metadata)]
     for name in sorted(set(names) - set(options)):
-        similar = difflib.get_close_matches(name, options, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else "`auditor audit --help` lists them"
-        raise AuditError(f"there is no option {name!r}; {hint}")
+        similar = difflib.get_close_matches(name, options, n=1) or ["`auditor audit --help`"]
+        raise AuditError(f"there is no option {name!r}; see {similar[0]}")
 
 
 def open_inputs(values: Mapping[str, Any], models: Iterable[str | None]) -> Corpus:

@@ -1,5 +1,6 @@
-"""Data frames as corpora: pandas, polars and Arrow tables of paths (or bytes) and captions, stored as Parquet."""
+"""Data frames of pandas, polars and pyarrow as corpora: their paths (or bytes) and captions are stored as Parquet."""
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -13,27 +14,25 @@ from auditor.corpus.tables.table import choose_columns
 
 
 def is_data_frame(corpus: object) -> bool:
-    """Whether an object exports Arrow data, as pandas, polars and pyarrow do."""
     return hasattr(corpus, "__arrow_c_stream__") and hasattr(corpus, "columns")
 
 
 def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
-    """Write the columns that an audit reads; a table that is there already and equal keeps its time of change."""
-    names = {str(name): name for name in getattr(frame, "column_names", frame.columns)}
+    """Write the columns that an audit reads. An equal table keeps its time, so that nothing is swept again."""
+    is_arrow = isinstance(frame, pa.Table)
+    names = {str(name): name for name in (frame.column_names if is_arrow else frame.columns)}
     columns = choose_columns("the DataFrame", list(names), options)
     if not len(frame):
         raise CorpusError("the DataFrame has no rows")
-    cells = {
-        name: list(getattr(frame[names[name]], "to_pylist", frame[names[name]].__iter__)()) for name in columns.names
-    }
+    series = {name: frame[names[name]] for name in columns.names}
+    cells = {name: column.to_pylist() if is_arrow else list(column) for name, column in series.items()}
     cells[columns.media] = [resolve_path(cell) for cell in cells[columns.media]]
+    data = io.BytesIO()
     try:
-        table = pa.table({name: pa.array(values, from_pandas=True) for name, values in cells.items()})
+        pq.write_table(pa.table({name: pa.array(values, from_pandas=True) for name, values in cells.items()}), data)
     except pa.ArrowException as error:
         raise CorpusError(f"the DataFrame cannot be stored as Parquet: {error}") from error
-    data = pa.BufferOutputStream()
-    pq.write_table(table, data)
-    if not path.is_file() or path.read_bytes() != data.getvalue().to_pybytes():
+    if not path.is_file() or path.read_bytes() != data.getvalue():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.getvalue())
 
