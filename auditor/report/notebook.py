@@ -133,7 +133,7 @@ def draw_summary(summary: Summary) -> str:
 def tabulate_findings(findings: Findings) -> list[ReportTable]:
     rows = [[f"{f.rows:,}", f.percent, f.title, f.describe(), f.advice] for f in findings.items[:SHOWN]]
     if not rows:
-        return [ReportTable([], [[str(spot)] for spot in findings.weakest], findings.lines()[0].capitalize())]
+        return [ReportTable([], [[str(spot)] for spot in findings.weakest], findings.lines()[0])]
     return [ReportTable(["rows", "share", "finding", "meaning", "what to do"], rows, "Findings, worst first")]
 
 
