@@ -105,7 +105,7 @@ def draw_gallery(gallery: Gallery) -> str:
 
 
 def draw_audit(database: AuditDatabase) -> str:
-    notes, parts = list(database.notes), {}
+    notes, parts = list(database.notes), dict[str, Any]()
     for name, make_part in (
         ("numbers", lambda: make_numbers(database, summarize_audit(database))),
         ("findings", lambda: {"tables": tabulate_findings(find_findings(database))}),
