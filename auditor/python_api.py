@@ -41,7 +41,7 @@ from auditor.query.search import search
 from auditor.query.summary import summarize_audit
 from auditor.report.altair_charts import Plots
 from auditor.report.findings import find_findings
-from auditor.report.notebook import draw_audit, show_rows
+from auditor.report.notebook import draw_audit, make_gallery
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
@@ -159,7 +159,7 @@ class Audit(NotebookView):
     row = make_method(row_queries.read_row)
     media = make_method(row_queries.read_row_media)
     search = make_method(search)
-    show = make_method(show_rows)
+    show = make_method(make_gallery)
     explain = make_method(explain_row)
     histogram = make_method(compute_histogram)
     density = make_method(compute_density)

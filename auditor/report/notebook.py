@@ -33,7 +33,7 @@ LONGEST_TEXT = 240  # characters of a caption or a cell
 
 
 def render_view(title: str, **parts: Any) -> str:
-    template = report.load_template("notebook.html", shorten_text)
+    template = report.load_template("notebook.html", limit_text)
     return template.render(style=read_view_style(), view={"title": title, **parts})
 
 
@@ -44,13 +44,13 @@ def read_view_style() -> Markup:
     return Markup(".auditor-view {\n" + "".join(path.read_text(encoding="utf-8") for path in paths) + "}\n")
 
 
-def shorten_text(value: Any) -> Any:
+def limit_text(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup) and len(value) > LONGEST_TEXT:
         value = f"{value[:LONGEST_TEXT]}…"
     return report.replace_control_characters(value)
 
 
-def make_pairs(database: AuditDatabase | None, rows: Iterable[tuple[Mapping[str, Any], str]]) -> list[ReportPair]:
+def make_view_pairs(database: AuditDatabase | None, rows: Iterable[tuple[Mapping[str, Any], str]]) -> list[ReportPair]:
     """Pairs with their words and pictures, as far as the size of a view allows; an unusable row has its reason."""
     pairs: list[ReportPair] = []
     for row, words in rows:
@@ -82,26 +82,26 @@ class Gallery(list[dict[str, Any]], NotebookView):
     def __repr__(self) -> str:
         return "\n".join(f"{label_value(row, self.column)}  {describe_example(row)}" for row in self) or "no rows"
 
-    def make_pairs(self) -> list[ReportPair]:
-        return make_pairs(self.database, [(row, label_value(row, self.column)) for row in self])
+    def draw_pairs(self) -> list[ReportPair]:
+        return make_view_pairs(self.database, [(row, label_value(row, self.column)) for row in self])
 
 
-def show_rows(database: AuditDatabase, where: str | None = None, by: str = "p_mismatch", n: int = 24) -> Gallery:
+def make_gallery(database: AuditDatabase, where: str | None = None, by: str = "p_mismatch", n: int = 24) -> Gallery:
     """Show the n most suspicious rows by a column, with their media; rows without a value come last."""
     return find_suspicious_rows(database, database.where(where), by, check_whole_number("n", n))
 
 
 def find_suspicious_rows(
-    database: AuditDatabase, condition: str, by: str = "p_mismatch", count: int = STRIP
+    database: AuditDatabase, condition: str, column: str = "p_mismatch", count: int = STRIP
 ) -> Gallery:
     """The most suspicious rows of a checked condition."""
-    order = build_order_clause(by, suspicious_first=True, quoted=database.column(by, "by"))
-    return Gallery(database, fetch_rows(database, condition, order, count).to_pylist(), by)
+    order = build_order_clause(column, suspicious_first=True, quoted=database.column(column, "by"))
+    return Gallery(database, fetch_rows(database, condition, order, count).to_pylist(), column)
 
 
 @draw_view.register
 def draw_gallery(gallery: Gallery) -> str:
-    return render_view(f"Pairs by {gallery.column}: {len(gallery):,}", pairs=gallery.make_pairs())
+    return render_view(f"Pairs by {gallery.column}: {len(gallery):,}", pairs=gallery.draw_pairs())
 
 
 def draw_audit(database: AuditDatabase) -> str:
@@ -109,7 +109,7 @@ def draw_audit(database: AuditDatabase) -> str:
     for name, make_part in (
         ("numbers", lambda: make_numbers(database, summarize_audit(database))),
         ("findings", lambda: {"tables": tabulate_findings(find_findings(database))}),
-        ("pairs", lambda: {"pairs": find_suspicious_rows(database, "status = 'ok'").make_pairs()}),
+        ("pairs", lambda: {"pairs": find_suspicious_rows(database, "status = 'ok'").draw_pairs()}),
     ):
         try:
             parts |= make_part()
@@ -139,7 +139,9 @@ def tabulate_findings(findings: Findings) -> list[ReportTable]:
 
 @draw_view.register
 def draw_findings(findings: Findings) -> str:
-    pairs = make_pairs(findings.database, [(finding.examples[0], finding.title) for finding in findings.items[:SHOWN]])
+    pairs = make_view_pairs(
+        findings.database, [(finding.examples[0], finding.title) for finding in findings.items[:SHOWN]]
+    )
     return render_view(findings.path, pairs=pairs, tables=tabulate_findings(findings))
 
 
@@ -151,7 +153,7 @@ def draw_subset(subset: Subset) -> str:
         f"{effects.kept:,} of {effects.usable:,} usable pairs kept",
         lines=[repr(subset)],
         heading="The most suspicious of the kept pairs",
-        pairs=find_suspicious_rows(subset.database, subset.condition).make_pairs(),
+        pairs=find_suspicious_rows(subset.database, subset.condition).draw_pairs(),
         tables=make_table([asdict(effect) for effect in rules], "What each rule removes"),
     )
 
@@ -168,22 +170,22 @@ def draw_cuts(cuts: Cuts[Any]) -> str:
 
 @draw_view.register
 def draw_search_results(results: SearchResults) -> str:
-    return render_view(f"Nearest rows: {len(results):,}", pairs=make_fit_pairs(results.database, results))
+    return render_view(f"Nearest rows: {len(results):,}", pairs=make_fit_cards(results.database, results))
 
 
-def make_fit_pairs(database: AuditDatabase | None, fits: Sequence[Fit]) -> list[ReportPair]:
+def make_fit_cards(database: AuditDatabase | None, fits: Sequence[Fit]) -> list[ReportPair]:
     rows = [(read_row(database, fit.uid, fit.caption_index, fit.shard), fit) for fit in fits] if database else []
-    return make_pairs(database, [(row, f"similarity {fit.similarity:.2f}") for row, fit in rows if row])
+    return make_view_pairs(database, [(row, f"similarity {fit.similarity:.2f}") for row, fit in rows if row])
 
 
 @draw_view.register
 def draw_explanation(explanation: Explanation) -> str:
     row, database = explanation.row, explanation.database
-    pairs = make_pairs(database, [(row, f"this pair: {label_value(row, 'p_mismatch')}")])
+    pairs = make_view_pairs(database, [(row, f"this pair: {label_value(row, 'p_mismatch')}")])
     return render_view(
         row["key"],
         lines=[*explanation.reasons, *explanation.describe_ranks()],
         heading="The pair, and the media that fit its caption best",
-        pairs=[*pairs, *make_fit_pairs(database, explanation.media)],
+        pairs=[*pairs, *make_fit_cards(database, explanation.media)],
         tables=make_table(tabulate_fits(explanation.captions), "The captions that fit its medium best"),
     )

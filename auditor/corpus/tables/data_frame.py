@@ -26,7 +26,7 @@ def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
         raise CorpusError("the DataFrame has no rows")
     series = {name: frame[names[name]] for name in columns.names}
     cells = {name: column.to_pylist() if is_arrow else list(column) for name, column in series.items()}
-    cells[columns.media] = [resolve_path(cell) for cell in cells[columns.media]]
+    cells[columns.media] = [resolve_cell(cell) for cell in cells[columns.media]]
     data = io.BytesIO()
     try:
         pq.write_table(pa.table({name: pa.array(values, from_pandas=True) for name, values in cells.items()}), data)
@@ -37,7 +37,7 @@ def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
         path.write_bytes(data.getvalue())
 
 
-def resolve_path(cell: Any) -> Any:
+def resolve_cell(cell: Any) -> Any:
     """Make a path absolute, because the table may be in another folder; URLs and bytes stay."""
     path = os.fspath(cell) if isinstance(cell, os.PathLike) else cell
     return os.path.abspath(path) if isinstance(path, str) and path and not is_url(path) else path
