@@ -2,9 +2,9 @@
 
 Reading an audit needs neither torch nor Ray::
 
-    from auditor import Audit
+    import auditor
 
-    audit = Audit("audit/")
+    audit = auditor.Audit("audit/")  # a finished one; auditor.audit("photos/", model=...) makes one
     print(audit.summary())
     for sample in audit.keep(max_p_mismatch=0.1).webdataset():
         ...
@@ -13,10 +13,10 @@ Reading an audit needs neither torch nor Ray::
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from auditor.python_api import Audit
+    from auditor.python_api import Audit, audit
 
 __version__ = "0.1.0"
-__all__ = ["Audit", "__version__"]
+__all__ = ["Audit", "__version__", "audit"]
 
 
 def __dir__() -> list[str]:
@@ -24,8 +24,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Audit":  # DuckDB is imported only by those who query
-        from auditor.python_api import Audit
+    if name in ("Audit", "audit"):  # DuckDB is imported only by those who query
+        from auditor import python_api
 
-        return Audit
+        return getattr(python_api, name)
     raise AttributeError(f"module 'auditor' has no attribute {name!r}")

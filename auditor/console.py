@@ -7,7 +7,9 @@ import csv
 import os
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +22,7 @@ from auditor.terminal import escape_controls, format_value, neutralize_formula, 
 
 Row = Mapping[str, Any]
 PIPE_WIDTH = 160  # characters of a table in a file or a pipe, which have no width
+SHOWS_TQDM = ContextVar("SHOWS_TQDM", default=False)  # for calls from Python: a widget in a notebook
 
 
 def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
@@ -36,7 +39,8 @@ def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence
     for row in rows:
         output.add_row(*(Text(format_value(row.get(name))) for name in names))
     is_piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    Console(width=PIPE_WIDTH if is_piped else None).print(output)
+    # in a notebook, rich would show a table of its own instead of printing it
+    Console(width=PIPE_WIDTH if is_piped else None, force_jupyter=False).print(output)
 
 
 def print_rows(
@@ -73,7 +77,12 @@ class Progress:
         self.started = self.printed_at = time.monotonic()
         self.quiet = quiet
         self.bar: Bar | None = None
-        if not quiet and sys.stderr.isatty():
+        self.tqdm: Any = None
+        if not quiet and SHOWS_TQDM.get():
+            with warnings.catch_warnings(action="ignore"):  # that widgets are not installed
+                from tqdm.auto import tqdm
+            self.tqdm = tqdm(desc=label, total=total, unit=f" {unit}")
+        elif not quiet and sys.stderr.isatty():
             self.bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -93,6 +102,9 @@ class Progress:
     def __exit__(self, error: object = None, *_: object) -> None:
         if self.bar:
             self.bar.stop()
+        elif self.tqdm is not None:  # it is false without a total
+            self.tqdm.total = self.total if self.completed else None  # if all was done before, nothing has failed
+            self.tqdm.close()
         elif not self.quiet and (self.completed or error is None):
             self._print_status()
 
@@ -104,6 +116,10 @@ class Progress:
         self.notes.update(notes)
         if self.bar:
             self.bar.update(self.task, completed=self.completed, rate=self._rate(), notes=self._notes())
+        elif self.tqdm is not None:
+            self.tqdm.total = self.total
+            self.tqdm.set_postfix_str(self._notes(), refresh=False)
+            self.tqdm.update(count)
         elif not self.quiet and time.monotonic() - self.printed_at > self.every:
             self._print_status()
 

@@ -1,6 +1,6 @@
 """`Audit`, the Python API: SQL, summaries, the worst rows, distributions, reviews, and subsets to keep.
 
-    audit = Audit("audit/")                      # or s3://bucket/audit
+    audit = Audit("audit/")                      # or s3://bucket/audit; auditor.audit("photos/") makes one
     print(audit.summary())
     audit.sql("SELECT kind, avg(p_mismatch) FROM samples GROUP BY kind")
     audit.keep(max_p_mismatch=0.1).webdataset()
@@ -18,12 +18,17 @@ import pyarrow as pa
 
 from auditor.audit_folder.fault_records import Fault, write_faults
 from auditor.check.check_audit import check_audit
+from auditor.console import SHOWS_TQDM
+from auditor.corpus.corpus_files import is_url
+from auditor.corpus.shard import CorpusOptions
+from auditor.corpus.tables.data_frame import is_data_frame, write_data_frame
 from auditor.errors import AuditError
 from auditor.keep.recommended import recommend_rules
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset import Subset
-from auditor.keep.thresholds import SHOWN, Cut, choose_cut, compute_cuts, count_pairs
+from auditor.keep.thresholds import SHOWN, Cut, Cuts, choose_cut, compute_cuts, count_pairs
 from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
+from auditor.notebook_view import NotebookView, draw_view
 from auditor.query import row_queries
 from auditor.query.apply_function import ApplyResult, Function, apply_function, make_apply_task
 from auditor.query.compare import Comparison, compare_audits
@@ -35,15 +40,18 @@ from auditor.query.rules import KeepRules, Rules, with_rules
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.search import search
 from auditor.query.summary import summarize_audit
+from auditor.report.altair_charts import Plots
 from auditor.report.findings import find_findings
+from auditor.report.notebook import draw_audit, make_gallery
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
+from auditor.schema.setting import settings_in
 
 if TYPE_CHECKING:
     from auditor.faults.repair import Repair
 
-__all__ = ["Audit", "AuditError", "Limits", "QueryError"]
+__all__ = ["Audit", "AuditError", "Limits", "QueryError", "audit"]
 
 
 P = ParamSpec("P")
@@ -55,7 +63,10 @@ def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callabl
 
     @wraps(function)
     def method(audit: "Audit", /, *arguments: P.args, **options: P.kwargs) -> T:
-        return function(audit.database, *arguments, **options)
+        result = function(audit.database, *arguments, **options)
+        if isinstance(result, NotebookView):
+            object.__setattr__(result, "database", audit.database)  # also of a frozen dataclass
+        return result
 
     original = signature(function)
     database, *others = original.parameters.values()
@@ -64,11 +75,13 @@ def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callabl
     return method
 
 
-class Audit:
+class Audit(NotebookView):
     """One audit, local or remote, finished or not. Safe to share between threads.
 
     `corpus` is the present location of the corpus, if it has moved. `thresholds` override those of the manifest.
     """
+
+    database: AuditDatabase
 
     def __init__(
         self,
@@ -148,10 +161,16 @@ class Audit:
     row = make_method(row_queries.read_row)
     media = make_method(row_queries.read_row_media)
     search = make_method(search)
+    show = make_method(make_gallery)
     explain = make_method(explain_row)
     histogram = make_method(compute_histogram)
     density = make_method(compute_density)
     percentiles = make_method(compute_percentiles)
+
+    @property
+    def plot(self) -> Plots:
+        """Altair charts: plot.mixture(), plot.map(), plot.thresholds()."""
+        return Plots(self.database)
 
     def compare(self, other: "Audit", n: int = 20) -> Comparison:
         if not isinstance(other, Audit):
@@ -196,9 +215,9 @@ class Audit:
         """
         return Subset(self.database, Rules.of(rules))
 
-    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> list[Cut]:
+    def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> Cuts[Cut]:
         """Estimate, for each cut-off of p_mismatch, how many pairs it removes and how many mismatches it catches."""
-        return compute_cuts(count_pairs(self.database, where), at)
+        return Cuts(compute_cuts(count_pairs(self.database, where), at))
 
     def choose_cut(
         self, *, lose_at_most: float | None = None, expect_precision: float | None = None, where: str | None = None
@@ -273,3 +292,41 @@ class Audit:
     def certify(self, sample: LabelSample) -> Certificate:
         """Compute what the marks of a sample prove, with 90% intervals."""
         return certify(count_labels(sample, self.marks_of(sample)), filtered=bool(sample.rules))
+
+
+draw_view.register(Audit, lambda audit: draw_audit(audit.database))
+
+
+def audit(
+    corpus: Any,
+    out: str | Path = "audit",
+    *,
+    model: str | None = None,
+    media: str | None = None,
+    caption: str | None = None,
+    devices: str | None = None,
+    **options: Any,
+) -> Audit:
+    """Audit a corpus in the folder `out`, or resume its audit, with a progress bar.
+
+    `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow); `media` and `caption` name its
+    columns. Other options are those of the command: `frames=8`, `quiet=True`.
+    """
+    from auditor.run.start_audit import check_option_names, start_audit
+
+    check_option_names(options)
+    values = {"media_column": media, "caption_column": caption, **options, "model": model, "out": str(out)}
+    if is_data_frame(corpus):
+        if is_url(values["out"]):
+            raise AuditError("the audit of a DataFrame needs a local folder")
+        table = Path(f"{values['out'].rstrip('/')}-corpus.parquet").absolute()
+        write_data_frame(corpus, table, CorpusOptions(**settings_in(CorpusOptions, values)))
+        corpus = table
+    if not isinstance(corpus, str | Path):
+        raise AuditError(f"corpus is a path, a URL or a DataFrame, not {type(corpus).__name__}")
+    token = SHOWS_TQDM.set(True)
+    try:
+        start_audit({**values, "corpus": str(corpus)}, devices)
+    finally:
+        SHOWS_TQDM.reset(token)
+    return Audit(out)

@@ -19,8 +19,9 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run_command_line
-from auditor.commands.audit import audit_options, build_audit_config
+from auditor.commands.audit import audit_options
 from auditor.run.ray_engine import make_ray_engine
+from auditor.run.start_audit import build_audit_config
 from jobs.cluster import connect_workers, is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
 
 

@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run_command_line
 from auditor.commands.encoders import build_trial_config, encoders_options, show_trials
-from auditor.commands.options import settings_in
 from auditor.corpus.open_corpus import Corpus, CorpusOptions, open_corpus
 from auditor.errors import AuditError
 from auditor.run.audit_config import AuditConfig
 from auditor.run.compare_encoders import EncoderTrial, list_models, try_encoders
 from auditor.run.ray_engine import BlockWorker, run_on_workers
+from auditor.schema.setting import settings_in
 from jobs.cluster import connect_workers, is_submitted_job, make_model_absolute, worker_options
 
 

@@ -1,6 +1,7 @@
 """The examples run as they are, from a checkout, and print what they promise."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -69,8 +70,29 @@ def test_datacomp_subset(tmp_path: Path, run: Run) -> None:
     assert listed.dtype == np.dtype("u8,u8") and (np.sort(listed) == listed).all()
 
 
+def test_first_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notebook runs in a kernel of its own; its views are complete."""
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    import nbformat
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(ROOT / "examples" / "first_audit.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "store the notebook without outputs"
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    pages = [
+        page for output in outputs if (page := output.get("data", {}).get("text/html", "")) and "auditor-view" in page
+    ]
+    assert len(pages) == 6 and not any("cannot be shown" in page or "cannot be drawn" in page for page in pages)
+    printed = "".join(output.get("text", "") for output in outputs)
+    flagged, hits = re.search(r"(\d+) pairs are flagged; (\d+) of the 20 captions", printed).groups()  # type: ignore[union-attr]
+    assert int(hits) >= 15 and int(flagged) - int(hits) <= 5
+    assert (tmp_path / "first_audit" / "kept.parquet").is_file()
+
+
 def test_every_example_is_tested() -> None:
-    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.*") if path.suffix in (".py", ".ipynb")}
     assert scripts == {name.removeprefix("test_") for name in globals() if name.startswith("test_")} - {
         "every_example_is_tested"
     }

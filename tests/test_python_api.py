@@ -267,7 +267,8 @@ def test_what_is_printed_says_what_it_is(folder: Path) -> None:
 def test_names_and_arguments_complete() -> None:
     import auditor
 
-    assert [name for name in dir(auditor) if not name.startswith("_")] == ["Audit"] and auditor.Audit is Audit
+    assert [name for name in dir(auditor) if not name.startswith("_")] == ["Audit", "audit"]
+    assert auditor.Audit is Audit and callable(auditor.audit)
     for method in (Audit.keep, Audit.certification_sample):
         named = inspect.signature(method).parameters
         assert {*RULES, "max", "min", "keep_top", "by", "where", "no_duplicates", "unscored"} <= set(named)

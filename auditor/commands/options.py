@@ -127,8 +127,3 @@ def click_type(hint: Any, details: Mapping[str, Any]) -> Any:
 
 def split_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-def settings_in(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of options that `options_from(config)` made, as arguments of the dataclass."""
-    return {item.name: values[item.name] for item in fields(config) if "help" in item.metadata and item.name in values}

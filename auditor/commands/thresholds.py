@@ -1,6 +1,6 @@
 """`auditor thresholds`: show what each cut-off of p_mismatch or of an uncertainty removes, and what it costs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,7 +9,7 @@ from auditor.commands.output import Output, open_audit, output_options
 from auditor.schema import FAILURES
 
 if TYPE_CHECKING:
-    from auditor.keep.thresholds import Cut, PairCounts
+    from auditor.keep.thresholds import PairCounts
     from auditor.python_api import Audit
 
 
@@ -57,7 +57,7 @@ def command(
     if output.for_machines:
         output.show([{**cut.to_dict(), "unscored": counts.unscored} for cut in cuts])
     else:
-        output.show([tabulate_cut(cut) for cut in cuts], describe_share(counts))
+        output.show([cut.tabulate() for cut in cuts], describe_share(counts))
 
 
 def show_uncertainty_cuts(
@@ -79,11 +79,3 @@ def describe_share(counts: "PairCounts") -> str:
     noise = estimate_mismatched(counts)
     unscored = f"; no estimate: {counts.unscored:,}, which no cut removes" if counts.unscored else ""
     return f"{noise.pairs:,} pairs; mismatched: {noise.words()}{unscored}"
-
-
-def tabulate_cut(cut: "Cut") -> dict[str, Any]:
-    from auditor.keep.thresholds import format_cut_share
-
-    row: dict[str, Any] = {"cut": f"{cut.p:g}", "removed": cut.removed, "share": f"{cut.removed_share:.1%}"}
-    names = {"mismatched": "precision", "caught": "caught", "good lost": "lost", "left": "left"}
-    return row | {title: format_cut_share(cut, name) for title, name in names.items()}

@@ -31,6 +31,7 @@ from auditor.keep.predicate import CaptionFilter, Predicate, make_caption_filter
 from auditor.keep.rule_effects import RuleEffects, measure_rule_effects
 from auditor.keep.subset_drift import Drift, measure_subset_drift
 from auditor.keep.weights import Weighed, Weighing, write_row_weights
+from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits, QueryError
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-class Subset(KeptRows):
+class Subset(KeptRows, NotebookView):
     """The usable rows of an audit that meet all rules, to write or read."""
 
     def __repr__(self) -> str:

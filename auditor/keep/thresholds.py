@@ -8,16 +8,18 @@ audit is enough, so ten million rows take about a second.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.errors import AuditError, AuditorError
+from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.summary import Noise
 from auditor.score.statistics.mismatch import INTERVAL, MismatchModel
 
+T = TypeVar("T")
 Doubles = npt.NDArray[np.float64]
 
 NORMAL_95 = 1.645
@@ -55,6 +57,8 @@ class Cut:
     left_low: float | None
     left_high: float | None
 
+    SHARES: ClassVar = {"mismatched": "precision", "caught": "caught", "good lost": "lost", "left": "left"}
+
     @property
     def max_p_mismatch(self) -> float:
         """The largest p that is kept, as filters express the same cut."""
@@ -65,6 +69,15 @@ class Cut:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def tabulate(self) -> dict[str, Any]:
+        """The cut as a row of a table for people."""
+        row: dict[str, Any] = {"cut": f"{self.p:g}", "removed": self.removed, "share": f"{self.removed_share:.1%}"}
+        return row | {title: format_cut_share(self, name) for title, name in self.SHARES.items()}
+
+
+class Cuts(list[T], NotebookView):
+    """Cuts of one column, from low to high."""
 
 
 @dataclass(frozen=True)

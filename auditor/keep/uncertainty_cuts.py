@@ -8,11 +8,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from auditor.keep.thresholds import NORMAL_95, ThresholdError, check_shares, format_cut_share
+from auditor.keep.thresholds import NORMAL_95, Cuts, ThresholdError, check_shares, format_cut_share
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules, build_bound_sql, parse_limit
 from auditor.schema import FAILURES, FLAGS
@@ -50,6 +50,8 @@ class UncertaintyCut:
     flags: dict[str, int]  # removed rows with each flag
     topics: dict[int, float]  # the topics that lose most, and the share that each loses
 
+    SHARES: ClassVar = {"removed fail": "fails_removed", "kept fail": "fails_kept", "others lost": "lost"}
+
     def __float__(self) -> float:
         return self.at
 
@@ -58,12 +60,11 @@ class UncertaintyCut:
 
     def tabulate(self) -> dict[str, Any]:
         """The cut as a row of a table for people."""
-        names = {"removed fail": "fails_removed", "kept fail": "fails_kept", "others lost": "lost"}
         return {
             "cut": f"{self.at:g}",
             "removed": self.removed,
             "share": f"{self.removed_share:.1%}",
-            **{title: format_cut_share(self, name) for title, name in names.items()},
+            **{title: format_cut_share(self, name) for title, name in self.SHARES.items()},
             **self.flags,
             "topics": ", ".join(f"{topic} ({share:.0%})" for topic, share in self.topics.items()),
         }
@@ -75,7 +76,7 @@ class UncertaintyCut:
 
 def measure_cuts(
     database: AuditDatabase, column: str, at: Sequence[float | str] = (), where: str | None = None
-) -> list[UncertaintyCut]:
+) -> Cuts[UncertaintyCut]:
     """Measure the cuts at some values of a column, or those that remove 50, 30, 20, 10, 5, 2 and 1% of the rows."""
     table = build_table_sql(database, column, where)
     cuts = sorted({parse_limit(f"max_{column}", cut) for cut in at})
@@ -90,7 +91,7 @@ def measure_cuts(
     )
     counts = {name: groups[name].to_numpy() for name in groups.column_names}
     weight = compute_observation_weight(database)
-    return [build_cut(column, cut, counts, counts["step"] > number, weight) for number, cut in enumerate(cuts)]
+    return Cuts(build_cut(column, cut, counts, counts["step"] > number, weight) for number, cut in enumerate(cuts))
 
 
 def measure_limits(database: AuditDatabase, rules: Rules) -> list[UncertaintyCut]:

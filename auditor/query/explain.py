@@ -21,6 +21,7 @@ from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_e
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
 from auditor.errors import AuditorError
+from auditor.notebook_view import NotebookView
 from auditor.query import row_queries
 from auditor.query.database import AuditDatabase
 from auditor.query.prototype_evidence import PrototypeBelief, load_stored_head
@@ -68,7 +69,7 @@ class Frame:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
+class Explanation(NotebookView):
     """Why a row is flagged or not. Ranks start at 1; `captions_of` and `media_of` count the candidates."""
 
     row: dict[str, Any]
@@ -91,6 +92,17 @@ class Explanation:
 
     def __repr__(self) -> str:
         return format_explanation(self)
+
+    def describe_ranks(self) -> list[str]:
+        """How its caption and its medium rank among those it is compared with; empty if it was not encoded."""
+        if self.caption_rank is None or self.medium_rank is None:
+            return []
+        kind, place = self.row["kind"], f"in the {self.compared_with}"
+        return [
+            f"its caption is number {self.caption_rank:,} of the {self.captions_of:,} captions of {kind}s {place} for "
+            "this medium",
+            f"its medium is number {self.medium_rank:,} of the {self.media_of:,} {kind}s {place} for this caption",
+        ]
 
 
 @dataclass(frozen=True)
@@ -296,12 +308,9 @@ def print_explanation(explanation: Explanation) -> None:
     print_table([{"measure": name, "value": row[name]} for name in names])
     for reason in explanation.reasons:
         print_line(f"  {reason}")
-    if explanation.caption_rank is not None and explanation.medium_rank is not None:
-        where = f"in the {explanation.compared_with}"
-        captions = f"{explanation.captions_of:,} captions of {row['kind']}s {where} for this medium"
-        media = f"{explanation.media_of:,} {row['kind']}s {where} for this caption"
-        print_line(f"its caption is number {explanation.caption_rank:,} of the {captions}")
-        print_line(f"its medium is number {explanation.medium_rank:,} of the {media}")
+    for line in explanation.describe_ranks():
+        print_line(line)
+    if explanation.caption_rank is not None:
         print_table(tabulate_fits(explanation.captions), "captions of other media that fit this medium best")
         print_table(tabulate_fits(explanation.media), "other media that fit this caption best")
     if explanation.frames:

@@ -15,11 +15,16 @@ import numpy as np
 
 from auditor.audit_folder.audit_files import get_shard_name
 from auditor.audit_folder.confirmed_places import choose_audit_model
+from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import FIT_COLUMNS, Fit, find_row, load_pair
 from auditor.query.row_queries import read_rows_at
 from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, VectorIndex, find_nearest, open_vectors
 from auditor.workers.encoder_client import EncoderClient, SearchError
+
+
+class SearchResults(list[Fit], NotebookView):
+    """The nearest rows, best first."""
 
 
 def search(
@@ -33,7 +38,7 @@ def search(
     where: str | None = None,
     n: int = 20,
     model: str | None = None,
-) -> list[Fit]:
+) -> SearchResults:
     """Return the n rows nearest to a text, a row (`like`: key or uid) or an image, over "media" or "captions".
 
     A medium with several captions is represented by the first one that meets `where`. `model` is that of the audit, if
@@ -56,7 +61,7 @@ def search(
     else:
         query = encode_query(get_encoder_client(database, model), text, image)
     nearest = find_nearest(vectors.matrix, query, n, allowed)
-    return read_hits(database, vectors, nearest, rows)
+    return SearchResults(read_hits(database, vectors, nearest, rows))
 
 
 def encode_query(client: EncoderClient, text: str | None, image: str | Path | None) -> Floats:

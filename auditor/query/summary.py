@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import (
     TimeShifts,
@@ -55,7 +56,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(NotebookView):
     path: str
     state: str
     rows: int

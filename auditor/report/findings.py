@@ -3,13 +3,13 @@
 The same list ends `auditor audit` and opens the summary, the report and the dashboard.
 """
 
-import html
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
+from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
 from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
@@ -88,7 +88,7 @@ class WeakSpot:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(NotebookView):
     """All findings of an audit, worst first; if there are none, its weakest spots."""
 
     path: str
@@ -115,14 +115,6 @@ class Findings:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{finding.rows:,}<td>{finding.percent}<td><b>{finding.title}</b><br>{html.escape(finding.meaning)}"
-            f"<br>{html.escape(describe_example(finding.examples[0]))}<br><code>{html.escape(finding.advice)}</code>"
-            for finding in self
-        )
-        return f"<table>{rows}</table>" if rows else f"<pre>{html.escape(str(self))}</pre>"
 
 
 @dataclass(slots=True)

@@ -8,13 +8,13 @@ escapes all text.
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, Undefined
 from markupsafe import Markup
 
 from auditor.audit_folder.folder import split_target
@@ -23,13 +23,14 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram
 from auditor.query.row_queries import list_errors, read_row_media
-from auditor.query.summary import RELATED, Summary, summarize_audit
+from auditor.query.summary import RELATED, Noise, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
 from auditor.report.findings import Finding, find_findings
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
 
 HERE = Path(__file__).parent
+PIECES_STYLE = HERE / "pieces.css"  # of what the report and views in notebooks share
 THUMBNAIL = 240  # pixels of the longer side
 MISMATCH_CHARTS = (
     "Captions re-paired at random show what a mismatched pair looks like (red). Observed scores (blue) that reach into "
@@ -67,6 +68,7 @@ class ReportPair:
     span: Span | None
     picture: str = ""
     instead: str = ""
+    words: str = ""  # above the caption
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,10 @@ def write_report(database: AuditDatabase, out: str | Path, *, media: bool = True
 def render_report(database: AuditDatabase, *, media: bool = True) -> str:
     summary, findings, manifest = summarize_audit(database), find_findings(database), database.manifest
     corpus = manifest.get("corpus", {})
-    style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", CHART_STYLE))
+    style = "".join(path.read_text(encoding="utf-8") for path in (HERE / "report.css", PIECES_STYLE, CHART_STYLE))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return load_template().render(
+    return load_template("report.html").render(
         policy=Markup(policy),
         style=Markup(style),
         corpus=str(corpus.get("spec") or corpus.get("root") or database.path),
@@ -126,18 +128,18 @@ def make_sections(database: AuditDatabase, summary: Summary) -> Iterator[ReportS
 
 
 @cache
-def load_template() -> Template:
-    """The page template. It escapes all text and rejects unknown names."""
+def load_template(name: str, finalize: Callable[[Any], Any] | None = None) -> Template:
+    """A template of this folder. It escapes all text and rejects unknown names."""
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
-        undefined=StrictUndefined,
-        finalize=replace_control_characters,
+        undefined=StrictUndefined if name == "report.html" else Undefined,  # views lack parts
+        finalize=finalize or replace_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.tests["number_text"] = lambda text: text.translate(str.maketrans("", "", ",%.")).isdigit()
-    return environment.get_template("report.html")
+    return environment.get_template(name)
 
 
 def replace_control_characters(value: Any) -> Any:
@@ -158,17 +160,26 @@ def make_number_cards(summary: Summary) -> list[ReportCard]:
 
 def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator[ReportSection]:
     """Observed scores against those of random re-pairings, by kind, and the verdicts of reviewers."""
-    figures = []
-    for noise in summary.noise:
-        scores = (database.manifest.get("statistics", {}).get(noise.kind) or {}).get("histogram") or {}
-        if summary.kinds.get(noise.kind) and scores.get("edges"):
-            chart = draw_score_mixture(scores, noise.share)
-            figures.append(ReportFigure(f"{noise.kind} pairs", f"mismatched: {noise.words()}", chart))
+    figures = list(make_mixture_figures(database, summary))
     competence = " ".join(f"The model on {kind}s {words}." for kind, words in summary.describe_competence().items())
     if figures or competence:
         charts = f"{MISMATCH_CHARTS}{RELATED} " if figures else ""
         title, note = "Do captions belong to their media?", make_review_note(database)
         yield ReportSection(title, charts + competence, figures, wide=True, note=note)
+
+
+def find_mixtures(database: AuditDatabase, summary: Summary) -> Iterator[tuple[Noise, Mapping[str, Any]]]:
+    """The estimate and the histogram of scores of each kind that has both."""
+    for noise in summary.noise:
+        scores = (database.manifest.get("statistics", {}).get(noise.kind) or {}).get("histogram") or {}
+        if summary.kinds.get(noise.kind) and scores.get("edges"):
+            yield noise, scores
+
+
+def make_mixture_figures(database: AuditDatabase, summary: Summary) -> Iterator[ReportFigure]:
+    for noise, scores in find_mixtures(database, summary):
+        words = f"mismatched: {noise.words()}"
+        yield ReportFigure(f"{noise.kind} pairs", words, draw_score_mixture(scores, noise.share))
 
 
 def make_review_note(database: AuditDatabase) -> str:
@@ -206,22 +217,24 @@ def make_pairs(database: AuditDatabase, finding: Finding, media: bool) -> list[R
     return [pair for pair in pairs if pair.picture] or pairs[:1]
 
 
-def make_pair(database: AuditDatabase, row: Mapping[str, Any], media: bool) -> ReportPair:
-    picture, instead = preview_medium(database, row) if media else ("", "no preview")
-    return ReportPair(row["caption"] or "", row["shard"], row["key"], get_row_span(row), picture, instead)
+def make_pair(
+    database: AuditDatabase, row: Mapping[str, Any], media: bool, size: int = THUMBNAIL, words: str = ""
+) -> ReportPair:
+    picture, instead = preview_medium(database, row, size) if media else ("", "no preview")
+    return ReportPair(row["caption"] or "", row["shard"], row["key"], get_row_span(row), picture, instead, words)
 
 
-def preview_medium(database: AuditDatabase, row: Mapping[str, Any]) -> tuple[str, str]:
+def preview_medium(database: AuditDatabase, row: Mapping[str, Any], size: int) -> tuple[str, str]:
     """The thumbnail in base64, or the reason why there is none: no medium can make the report fail."""
     try:
         from auditor.report.thumbnails import make_thumbnail
 
-        data = make_thumbnail(read_row_media(database, row), row["kind"], THUMBNAIL, get_row_span(row))
+        data = make_thumbnail(read_row_media(database, row), row["kind"], size, get_row_span(row))
     except AuditorError as error:
         return "", str(error)[:120]
     except Exception as error:  # decoders raise anything on hostile bytes
         return "", f"no preview: {type(error).__name__}"
-    return base64.b64encode(data).decode(), ""
+    return Markup(base64.b64encode(data).decode()), ""  # as markup it is not searched for controls
 
 
 def make_error_section(database: AuditDatabase) -> Iterator[ReportSection]:

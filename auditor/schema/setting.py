@@ -3,7 +3,8 @@
 `auditor.commands.options` derives click options from these declarations, so that a default stands in one place.
 """
 
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, fields
 from typing import Any
 
 
@@ -14,3 +15,8 @@ def setting(default: Any, help: str, *, advanced: bool = True, flag: str | None 
     `above`, and `below` of a number. Advanced settings are listed after the everyday ones.
     """
     return field(default=default, metadata={"help": help, "advanced": advanced, "flag": flag, **details})
+
+
+def settings_in(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are settings of a dataclass, as its arguments."""
+    return {item.name: values[item.name] for item in fields(config) if "help" in item.metadata and item.name in values}

@@ -175,7 +175,8 @@ def prepare_context(
         del fit_pairs
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
-    vocabulary = load_vocabulary(folder, frequencies.informative_words(), fingerprint, encode, keep=keep)
+    informative_words = frequencies.informative_words()
+    vocabulary = load_vocabulary(folder, informative_words, fingerprint, encode, keep=keep)
     kinds = {}
     for kind, pairs in by_kind.items():
         captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
@@ -188,7 +189,7 @@ def prepare_context(
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
     duplicates = search_duplicates(folder, counts, config, engine=engine) if keep else {}
-    words = len(vocabulary.names) if vocabulary else None if frequencies.counts else 0
+    words = len(vocabulary.names) if vocabulary else None if informative_words else 0
     size = min(model["pixels"]["size"]) if model.get("pixels") else None
     return ScoreContext(head, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size, duplicates)
 

@@ -91,10 +91,10 @@ def test_ties_are_ordered_by_the_score_behind_them(tmp_path: Path) -> None:
 
 
 def test_larger_files_are_allowed_together_with_the_memory_they_take() -> None:
-    from auditor.commands.audit import build_limits
+    from auditor.run.start_audit import DecodeOptions, build_limits
 
-    usual = build_limits({"max_pixels": 10, "max_bytes": 1 << 30, "timeout": 5.0})
-    larger = build_limits({"max_pixels": 10, "max_bytes": 5 << 30, "timeout": 5.0})
+    usual = build_limits(DecodeOptions(max_pixels=10, max_bytes=1 << 30, timeout=5.0))
+    larger = build_limits(DecodeOptions(max_pixels=10, max_bytes=5 << 30, timeout=5.0))
     assert (usual.max_pixels, usual.max_bytes, usual.seconds) == (10, 1 << 30, 5.0)
     assert larger.max_bytes == 5 << 30 and larger.memory - usual.memory == 4 << 30
-    assert build_limits({"max_pixels": 10, "max_bytes": 1000, "timeout": 5.0}).memory == usual.memory
+    assert build_limits(DecodeOptions(max_pixels=10, max_bytes=1000, timeout=5.0)).memory == usual.memory

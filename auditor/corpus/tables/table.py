@@ -3,6 +3,7 @@
 Columns are found by their usual names or named in `CorpusOptions`. Paths are relative to the table.
 """
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +74,9 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     roles = (options.media_column, options.caption_column, options.key_column)
     for column in (*roles, options.start_column, options.end_column, *options.carry):
         if column is not None and column not in columns:
-            raise CorpusError(f"no column {column!r}: {columns_text}")
+            similar = difflib.get_close_matches(column, columns, n=1)
+            hint = f"; did you mean {similar[0]!r}?" if similar else ""
+            raise CorpusError(f"no column {column!r}: {columns_text}{hint}")
     start, end = _choose_span_columns(columns, options)
     # if there are spans, an id names the video and the url is that of a page; else the url is the better choice
     fallbacks = (*ID_NAMES, "url") if start else ("url", *ID_NAMES)
