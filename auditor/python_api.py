@@ -320,7 +320,8 @@ def audit(
         if is_url(values["out"]):
             raise AuditError("the audit of a DataFrame needs a local folder")
         table = Path(f"{values['out'].rstrip('/')}-corpus.parquet").absolute()
-        write_data_frame(corpus, table, CorpusOptions(**settings_in(CorpusOptions, values)))
+        roots = write_data_frame(corpus, table, CorpusOptions(**settings_in(CorpusOptions, values)))
+        values["media_root"] = (*values.get("media_root", ()), *roots)
         corpus = table
     if not isinstance(corpus, str | Path):
         raise AuditError(f"corpus is a path, a URL or a DataFrame, not {type(corpus).__name__}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.corpus.corpus_files import is_url
+from auditor.corpus.file_names import find_common_root
 from auditor.corpus.shard import CorpusError, CorpusOptions
 from auditor.corpus.tables.table import choose_columns
 
@@ -17,8 +18,11 @@ def is_data_frame(corpus: object) -> bool:
     return hasattr(corpus, "__arrow_c_stream__") and hasattr(corpus, "columns")
 
 
-def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
-    """Write the columns that an audit reads. An equal table keeps its time, so that nothing is swept again."""
+def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> tuple[str, ...]:
+    """Write the columns that an audit reads, and return the folder of the media, if they are files.
+
+    An equal table keeps its time, so that nothing is swept again.
+    """
     is_arrow = isinstance(frame, pa.Table)
     names = {str(name): name for name in (frame.column_names if is_arrow else frame.columns)}
     columns = choose_columns("the DataFrame", list(names), options)
@@ -35,6 +39,8 @@ def write_data_frame(frame: Any, path: Path, options: CorpusOptions) -> None:
     if not path.is_file() or path.read_bytes() != data.getvalue():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data.getvalue())
+    files = [cell for cell in cells[columns.media] if isinstance(cell, str) and cell and not is_url(cell)]
+    return (find_common_root(files),) if files else ()
 
 
 def resolve_cell(cell: Any) -> Any:
