@@ -36,21 +36,20 @@ EMBEDDINGS_STORAGE: dict[str, Any] = {
 
 
 VECTORS = pa.schema([(side, pa.list_(pa.float16(), 1)) for side in ("visual", "text")])  # of any width
-TABLE_TYPES = {  # by the first part of a table's name: the columns that it must have
-    "samples": FACTS,
-    "embeddings": pa.schema([*FACTS, *VECTORS]),
-    "reference.parquet": pa.schema([*FACTS, *VECTORS]),
-}
+ENCODED = pa.schema([*FACTS, *VECTORS])  # the columns that embeddings/<shard>.parquet and reference.parquet must have
 
 
 def find_type_error(name: str, stored: pa.Schema, expected: pa.Schema | None = None) -> str:
-    """Describe the first column of an audit's table that is missing or has another type, or return ""."""
-    for field in expected or TABLE_TYPES.get(name.split("/")[0], ()):
-        if field.name not in stored.names:
-            return f"it has no column {field.name}"
-    known = {field.name: field.type for field in (*SAMPLES, *VECTORS, *(expected or ()))}
-    for field in stored if expected or name.split("/")[0] in TABLE_TYPES else ():
-        if field.name in known and not _has_same_type(field.type, known[field.name]):
+    """Describe the first column that has another type, or that is `expected` and missing, or return "".
+
+    The types of tables with rows of the audit are always checked.
+    """
+    if absent := next((field.name for field in expected or () if field.name not in stored.names), None):
+        return f"it has no column {absent}"
+    has_rows = name.split("/")[0] in ("samples", "embeddings", "reference.parquet")
+    types = {field.name: field.type for field in (*((*SAMPLES, *VECTORS) if has_rows else ()), *(expected or ()))}
+    for field in stored:
+        if field.name in types and not _has_same_type(field.type, types[field.name]):
             return f"its column {field.name} has the type {str(field.type)[:60]}"
     return ""
 

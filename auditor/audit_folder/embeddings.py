@@ -36,7 +36,7 @@ class Embeddings:
 
 
 def read_embeddings(folder: Folder, shard: str) -> Embeddings:
-    return parse_embeddings(folder.read_table(name_embeddings_file(shard)))
+    return parse_embeddings(folder.read_table(name_embeddings_file(shard), schema=arrow_schema.ENCODED))
 
 
 def read_facts(folder: Folder, shard: str, columns: Sequence[str]) -> pa.Table:

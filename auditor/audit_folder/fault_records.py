@@ -1,7 +1,7 @@
 """faults.parquet: the patterns that `auditor faults` found, one record each."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -47,6 +47,8 @@ FLOATS = ("p_value", "share", "low", "high", "usual", "spread")
 TYPES = {"offset": pa.int32(), "rows": pa.int64(), **dict.fromkeys(FLOATS, pa.float64())}  # else a string
 SCHEMA = pa.schema([(field.name, TYPES.get(field.name, pa.string())) for field in fields(Fault)])
 
+REQUIRED = pa.schema([SCHEMA.field(field.name) for field in fields(Fault) if field.default is MISSING])
+
 
 def build_fault_table(faults: Sequence[Fault]) -> pa.Table:
     return pa.Table.from_pylist([fault.to_dict() for fault in faults], schema=SCHEMA)
@@ -58,8 +60,8 @@ def write_faults(folder: Folder, faults: Sequence[Fault]) -> None:
 
 def read_faults(folder: Folder) -> list[Fault] | None:
     """Return None if `auditor faults` has not run."""
-    return (
-        [Fault(**row) for row in folder.read_table(FILE, schema=SCHEMA).select(SCHEMA.names).to_pylist()]
-        if folder.exists(FILE)
-        else None
-    )
+    if not folder.exists(FILE):
+        return None
+    table = folder.read_table(FILE, schema=REQUIRED)
+    rows = table.select([name for name in SCHEMA.names if name in table.column_names]).to_pylist()
+    return [Fault(**row) for row in rows]

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from auditor.audit_folder.arrow_schema import ENCODED
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
@@ -201,7 +202,7 @@ def drop_image_frames(media: MediaVectors, kind: str) -> MediaVectors:
 
 def iterate_candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
     if not whole:
-        yield parse_embeddings(add_frame_columns(folder.read_table(REFERENCE)))
+        yield parse_embeddings(add_frame_columns(folder.read_table(REFERENCE, schema=ENCODED)))
         return
     for shard in find_swept_shards(folder):
         yield read_embeddings(folder, shard)
@@ -270,7 +271,7 @@ def find_prototype_beliefs(folder: Folder, pair: PairVectors) -> tuple[list[Prot
         return [], []
     of_visual, of_text = head.of_visual(pair.medium), head.of_text(pair.text[0])
     if folder.exists(REFERENCE):  # a prototype is described by its nearest neighbor
-        reference = parse_embeddings(add_frame_columns(folder.read_table(REFERENCE)))
+        reference = parse_embeddings(add_frame_columns(folder.read_table(REFERENCE, schema=ENCODED)))
         captions = (reference.text @ head.text.T).argmax(axis=0)
         media = np.searchsorted(reference.media_index, (reference.media.visual @ head.visual.T).argmax(axis=0))
         of_visual = describe_prototypes(of_visual, reference.facts["caption"].take(pa.array(reference.rows[captions])))
