@@ -3,7 +3,6 @@
 import importlib.util
 import ipaddress
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -142,7 +141,6 @@ def flatten_keys(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def wait_for_child(child: "subprocess.Popen[bytes]") -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return child.wait()
     except KeyboardInterrupt:
