@@ -140,8 +140,8 @@ class Folder:
             yield
         except OSError as error:
             # Arrow's own errors about damaged files have no number, but a 403 of s3fs has none either
-            is_number = error.errno not in (None, errno.ENOENT, errno.ENOTDIR)
-            if self.local or not (is_number or isinstance(error, PermissionError)):
+            has_number = error.errno not in (None, errno.ENOENT, errno.ENOTDIR)
+            if self.local or not (has_number or isinstance(error, PermissionError)):
                 raise
             raise StoreError(f"cannot read {self.address(name)}: {describe_os_error(error)}") from error
 

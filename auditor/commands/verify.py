@@ -57,8 +57,8 @@ def verify_files(audit: str, as_json: bool) -> None:
     elif rows:
         print_table(rows, "damaged, missing, foreign or unreadable files")
     if rows:
-        refused = any(row["problem"].startswith("cannot read") for row in rows)
-        remedy = "check your access, then verify again" if refused else "run the `auditor audit` command again"
+        has_refusal = any(row["problem"].startswith("cannot read") for row in rows)
+        remedy = "check your access, then verify again" if has_refusal else "run the `auditor audit` command again"
         raise AuditorError(f"{len(rows)} problems with the files of {audit}; {remedy}")
     if not as_json:
         print_line(f"{count:,} files are complete and undamaged")
