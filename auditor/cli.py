@@ -7,7 +7,9 @@ is imported, so commands that read an audit never wait for torch.
 import difflib
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,6 +66,7 @@ COMMAND_GROUPS = {
     },
 }
 HELP = ["-h", "--help"]
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 COMMANDS = {name: purpose for group in COMMAND_GROUPS.values() for name, purpose in group.items()}
 
 
@@ -134,8 +137,24 @@ def print_error(message: str) -> None:
     print_line(f"auditor: {message}", err=True)
 
 
+def interrupt_on_signals() -> None:
+    """Let SIGTERM and SIGHUP (a closed terminal) stop a command as Ctrl-C does; `nohup` still ignores SIGHUP."""
+    if threading.current_thread() is threading.main_thread():
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, interrupt_once)
+
+
+def interrupt_once(*_: object) -> None:
+    """Closing a terminal sends several signals; a second one must not stop the cleanup."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which fails if the next signal is pending
+    raise KeyboardInterrupt
+
+
 def run_command_line(arguments: Sequence[str] | None = None, command: click.Command = cli) -> int:
     """Run the command line, or a job, and return its exit code."""
+    interrupt_on_signals()
     try:
         name = "auditor" if command is cli else f"python jobs/{Path(sys.argv[0]).name}"
         code = command.main(args=arguments, prog_name=name, standalone_mode=False, help_option_names=HELP)

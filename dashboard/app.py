@@ -9,11 +9,11 @@ from pathlib import Path
 import streamlit as st
 from PIL import Image, ImageDraw
 
+from auditor.dashboard_settings import read_settings
 from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from dashboard.audit_source import open_numbered_audit
 from dashboard.display_text import show_empty_state
-from dashboard.password import check_password
 from dashboard.records import find_corpus_problem
 from dashboard.url_state import remember_reviewer
 
@@ -42,10 +42,7 @@ def main() -> None:
         st.Page(f"screens/{name}_page.py", title=title, icon=icon, url_path=name, default=name == "overview")
         for name, title, icon in PAGES
     ]
-    unlocked = check_password()
-    page = st.navigation(pages, position="sidebar" if unlocked else "hidden")
-    if not unlocked:
-        return
+    page = st.navigation(pages)
     needs_audit = page.url_path != "benchmarks"
     audit = None
     try:
@@ -85,6 +82,8 @@ def show_sidebar(database: AuditDatabase) -> None:
                 st.caption("If the corpus has moved, restart the dashboard with `--corpus` and its new location.")
         st.text_input("Reviewer", key="reviewer", bind="query-params", placeholder="your name", help=REVIEWER_HELP)
         remember_reviewer()
+        if read_settings().password:
+            st.html('<a href="/logout" target="_self">Log out</a>')
 
 
 main()

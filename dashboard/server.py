@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
@@ -17,6 +18,9 @@ from streamlit import config, runtime
 from streamlit.file_util import get_static_dir
 from streamlit.starlette import App
 from streamlit.web.server.server_util import get_display_address, get_url
+
+from auditor.dashboard_settings import read_settings
+from dashboard.password import PasswordMiddleware
 
 FOLDER = Path(__file__).parent
 ADDRESS = '<script>window.__streamlit = {BACKEND_BASE_URL: new URL("./", location.href).href}</script>'
@@ -39,4 +43,7 @@ async def warm_up(_: App) -> AsyncIterator[None]:
 
 
 pages = [file.stem.removesuffix("_page") for file in FOLDER.glob("screens/*_page.py")]
-app = App(FOLDER / "app.py", lifespan=warm_up, routes=[Route(f"/{page}", serve_index) for page in ["", *pages]])
+routes = [Route(f"/{page}", serve_index) for page in ["", *pages]]
+password = read_settings().password
+middleware = [Middleware(PasswordMiddleware, password)] if password else []
+app = App(FOLDER / "app.py", lifespan=warm_up, routes=routes, middleware=middleware)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from auditor.audit_folder.audit_files import get_listed_shards
 from auditor.audit_folder.extra_columns import find_column_sources, name_column_file
 from auditor.audit_folder.fault_records import FILE as FAULTS
-from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.folder import Folder, StoreError
 from auditor.audit_folder.manifest import read_manifest
 from auditor.errors import AuditorError
 from auditor.schema import COLUMNS
@@ -32,7 +32,11 @@ def check_audit_files(folder: Folder) -> tuple[int, list[FileProblem]]:
     files += [f"{part}/{name}.parquet" for part in parts for name in folder.names(part, ".parquet")]
     files += [FAULTS] if folder.exists(FAULTS) else []
     for file in files:
-        sound = folder.is_sound(file)
+        try:
+            sound = folder.is_sound(file)
+        except StoreError as error:
+            problems.append(FileProblem(file, str(error)))
+            continue
         if not sound:
             problem = "damaged: not the bytes that were written" if sound is False else "has no checksum"
             problems.append(FileProblem(file, problem))
@@ -74,8 +78,9 @@ def _check_column_rows(folder: Folder, shards: list[str]) -> Iterator[FileProble
     for source in find_column_sources(folder):
         for shard in source.files:
             file = name_column_file(source.name, shard)
-            rows = count_file_rows(folder, file) if shard in sample_shards else None
-            if rows is not None and rows != count_file_rows(folder, f"samples/{shard}.parquet"):
+            files = [file, f"samples/{shard}.parquet"] if shard in sample_shards else []
+            counts = {count_file_rows(folder, name) for name in files}
+            if len(counts) > 1 and None not in counts:
                 yield FileProblem(file, "has another number of rows than its shard: join its columns again")
 
 

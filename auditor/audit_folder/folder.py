@@ -32,6 +32,10 @@ class StorageError(AuditorError):
     """A folder cannot be read or written."""
 
 
+class StoreError(AuditorError):
+    """A remote store refused or failed: its file may be sound."""
+
+
 class Folder:
     """A local or remote folder; the names of its files are paths relative to it."""
 
@@ -60,7 +64,8 @@ class Folder:
 
     def exists(self, name: str = "") -> bool:
         self.fs.invalidate_cache()
-        return bool(self.fs.exists(self.path(name)))
+        with self.naming(name):
+            return bool(self.fs.exists(self.path(name)))
 
     def entries(self, folder: str = "") -> list[str]:
         """Return the names of all files and folders in a folder, also hidden ones; none if it does not exist yet."""
@@ -68,7 +73,8 @@ class Folder:
             if self.local:
                 return os.listdir(self.path(folder))
             self.fs.invalidate_cache()
-            paths = self.fs.ls(self.path(folder), detail=False)
+            with self.naming(folder):
+                paths = self.fs.ls(self.path(folder), detail=False)
         except FileNotFoundError:
             return []
         except NotADirectoryError:  # a file
@@ -91,8 +97,9 @@ class Folder:
         if self.local:
             with open_regular_file(self.path(name)) as file:
                 return file.read()
-        data: bytes = self.fs.cat_file(self.path(name))
-        return data
+        with self.naming(name):
+            data: bytes = self.fs.cat_file(self.path(name))
+            return data
 
     def read_json(self, name: str) -> Any:
         return parse_json(self.read_bytes(name))
@@ -142,10 +149,23 @@ class Folder:
             return file.schema_arrow.remove_metadata()
 
     @contextlib.contextmanager
+    def naming(self, name: str) -> Iterator[None]:
+        """Convert errors of a remote store to StoreError with the address of the file."""
+        try:
+            yield
+        except OSError as error:
+            # Arrow's own errors about damaged files have no number, but a 403 of s3fs has none either
+            has_number = error.errno not in (None, errno.ENOENT, errno.ENOTDIR)
+            if self.local or not (has_number or isinstance(error, PermissionError)):
+                raise
+            raise StoreError(f"cannot read {self.address(name)}: {describe_os_error(error)}") from error
+
+    @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
         """Convert errors to StorageError with the path of the file."""
         try:
-            yield
+            with self.naming(name):
+                yield
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as error:
@@ -157,7 +177,7 @@ class Folder:
     def table_metadata(self, name: str) -> dict[str, str]:
         """Return the key-value metadata of a Parquet file; empty if the file is missing or unreadable."""
         try:
-            with self.open_table(name) as file:
+            with self.naming(name), self.open_table(name) as file:
                 stored = file.metadata.metadata or {}
         except (OSError, pa.ArrowException, StorageError):
             return {}
@@ -170,7 +190,7 @@ class Folder:
     def is_sound(self, name: str) -> bool | None:
         """Return whether a Parquet file is as it was written, or None if it has no checksum. Reads the whole file."""
         try:
-            with self.fs.open(self.path(name), "rb") as file:
+            with self.naming(name), self.fs.open(self.path(name), "rb") as file:
                 return verify_checksum(file)
         except OSError:
             return False
@@ -191,7 +211,7 @@ class Folder:
                 remove_abandoned_files(staging)
             handle, temporary = create_temporary_file(staging)
         except OSError as error:
-            raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
+            raise StorageError(f"cannot write {self.address(name)}: {describe_os_error(error)}") from error
         try:
             yield Path(temporary)
             if self.local:
@@ -202,7 +222,7 @@ class Folder:
             else:
                 self.fs.put_file(temporary, target)
         except OSError as error:
-            raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
+            raise StorageError(f"cannot write {self.address(name)}: {describe_os_error(error)}") from error
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)

@@ -3,7 +3,6 @@
 import importlib.util
 import ipaddress
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -32,9 +31,10 @@ class DashboardError(AuditorError):
 @option(
     "--host",
     default="127.0.0.1",
-    help="Address to listen on. Anyone who can reach it sees the corpus, unless there is a --password.",
+    help="Address to listen on. Anyone who can reach it sees the corpus, unless there is a password.",
 )
 @option("--password", envvar="AUDITOR_PASSWORD", show_envvar=True, help="Password that visitors must enter.")
+@option("--password-file", help="File with the password in its first line; other users cannot see it in `ps`.")
 @option("--port", type=click.IntRange(1, 65535), default=8501, help="Port to listen on.")
 @option("--corpus", help=CORPUS_HELP)
 @option("--results", help="Folder of results of `auditor evaluate`, for the Benchmarks page.")
@@ -44,6 +44,7 @@ def command(
     audit2: str | None,
     host: str,
     password: str | None,
+    password_file: str | None,
     port: int,
     corpus: str | None,
     results: str | None,
@@ -56,7 +57,7 @@ def command(
     \b
     auditor dashboard demo/audit
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
-    AUDITOR_PASSWORD=... auditor dashboard audit/ --host 0.0.0.0
+    auditor dashboard audit/ --host 0.0.0.0 --password-file password.txt
     """
     from auditor.python_api import Audit
 
@@ -67,12 +68,21 @@ def command(
         raise DashboardError(f"{results} is not a folder")
     if importlib.util.find_spec("streamlit") is None:
         raise DashboardError("streamlit is not installed; pip install 'pau-auditor[dashboard]'")
+    if password_file:
+        password = read_password(Path(password_file))
     check_port(host, port)
     local = [path if "://" in path else os.path.abspath(path) for path in audits]
     settings = Settings(tuple(local), corpus, os.path.abspath(results) if results else None, password)
     if not password and not is_loopback(host):
         print_line(f"note: {describe_exposure(host, port)}", err=True)
     sys.exit(wait_for_child(start_streamlit(settings, host, port, open_browser=not no_open)))
+
+
+def read_password(file: Path) -> str:
+    password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    if not password:
+        raise DashboardError(f"{file} has no password in its first line")
+    return password
 
 
 def is_loopback(host: str) -> bool:
@@ -86,7 +96,7 @@ def is_loopback(host: str) -> bool:
 def describe_exposure(host: str, port: int) -> str:
     return (
         f"anyone who can reach {host} port {port} sees every caption, picture and video of the corpus, can query "
-        "the audit in SQL and mark rows: add --password, or leave --host out and forward the port"
+        "the audit in SQL and mark rows: add --password-file, or leave --host out and forward the port"
     )
 
 
@@ -131,7 +141,6 @@ def flatten_keys(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def wait_for_child(child: "subprocess.Popen[bytes]") -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return child.wait()
     except KeyboardInterrupt:

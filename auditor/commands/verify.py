@@ -55,8 +55,10 @@ def verify_files(audit: str, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     elif rows:
-        print_table(rows, "damaged, missing or foreign files")
+        print_table(rows, "damaged, missing, foreign or unreadable files")
     if rows:
-        raise AuditorError(f"{len(rows)} problems with the files of {audit}; run the `auditor audit` command again")
+        has_refusal = any(row["problem"].startswith("cannot read") for row in rows)
+        remedy = "check your access, then verify again" if has_refusal else "run the `auditor audit` command again"
+        raise AuditorError(f"{len(rows)} problems with the files of {audit}; {remedy}")
     if not as_json:
         print_line(f"{count:,} files are complete and undamaged")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.score.statistics.mismatch import fit_isotonic
+from auditor.score.statistics.rivals import TIE
 from auditor.vectors import Bools, Floats, Rows
 
 LEVEL_WEIGHT = 0.5
@@ -101,6 +102,8 @@ def fit_evidence(together: Floats, apart: Floats) -> PairingEvidence:
     bins = int(np.clip(len(together) // 8, 4, BINS))
     as_many = np.sort(apart)[:: max(1, len(apart) // max(1, len(together)))]
     edges = np.unique(np.quantile(np.concatenate([together, as_many]), np.linspace(0, 1, bins)))
+    if edges[-1] - edges[0] < TIE:  # all pairs look alike: no evidence for or against any of them
+        return PairingEvidence(edges[:1].astype(np.float32), np.zeros(1, np.float32))
     f, f0 = _bin_shares(together, edges), _bin_shares(apart, edges)
     low = np.cumsum(f0) <= 0.5
     pi = float(np.clip(f[low].sum() / max(f0[low].sum(), 1e-9), 0, 0.98))

@@ -115,7 +115,8 @@ class AuditDatabase:
         try:
             sandbox.define(*self._view_statements())
         except QueryError as error:
-            raise AuditError(f"{self.path} cannot be read: {error}") from None
+            hint = "; `auditor verify --files` names the file" if self._filesystems else ""
+            raise AuditError(f"{self.path} cannot be read: {error}{hint}") from None
         sandbox.define(*self._review_statements())
         if condition:
             self._matching.copy_tables(condition, sandbox)

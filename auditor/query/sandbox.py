@@ -66,6 +66,8 @@ def quote_name(column: str) -> str:
 def format_duckdb_error(error: Exception) -> str:
     """Return DuckDB's message in one line, without the lines that point at the position of the error."""
     text = re.split(r"\n\s*LINE \d+:", str(error))[0]
+    if "Traceback (most recent call last)" in text:  # of a remote store
+        text = text.strip().splitlines()[-1]
     return " ".join(text.split())
 
 

@@ -101,7 +101,7 @@ MISMATCH = (
         rule="Keep pairs that are mismatched with at most this probability."),
     _score("no_estimate", "string", "Why p_mismatch is empty",
         "blind_encoder: the model cannot tell pairs like this one from random ones; too_few_pairs: fewer than 20 pairs "
-        "of this kind of medium; empty if p_mismatch is known", use="detail"),
+        "of this kind of medium, or too few different ones; empty if p_mismatch is known", use="detail"),
     _score("p_mismatch_without_labels", "float32", "Probability of a mismatch, without labels",
         "p_mismatch before `auditor certify --recalibrate` corrected it; empty if it was not corrected",
         suspicious="high", unit="probability"),

@@ -96,7 +96,7 @@ class KindContext:
 
     reference: ReferenceSample
     competence: CompetenceMap
-    mismatch: MismatchModel | None  # None if there are too few pairs that the encoder can judge
+    mismatch: MismatchModel | None  # None if there are too few different pairs that the encoder can judge
     media: int
     captions: int
     measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
@@ -208,6 +208,8 @@ def _fit_kind(
     rows = np.flatnonzero(competence.find_judged(reference, languages))
     judged_pairs = competence.keep_judged(reference, rows)
     mismatch = fit_mismatch(judged_pairs, seed=seed, captions=captions * len(rows) // len(pairs), words=vocabulary)
+    if competence.corpus is None and mismatch is not None and not mismatch.pairs_stand_out:
+        mismatch = None  # all pairs are wrong, or the encoder is blind: too few captions to decide
     threshold = mismatch.frame_threshold if mismatch else None
     measure = partial(measure_pairs, media=media, captions=captions, frame_threshold=threshold)
     measure_judged = None if len(rows) in (0, len(pairs)) else partial(measure, reference=judged_pairs)

@@ -5,6 +5,7 @@ captions, the caller's thread encodes, and a thread publishes finished files. Ba
 file does not depend on what was swept before it, in which process, or on how many machines.
 """
 
+import errno
 import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -39,6 +40,7 @@ from auditor.workers.decoder_pool import Decoded, DecoderPool, SpanStream
 from model.backbone import Backbone
 
 AHEAD = 256 * 2**20  # bytes of decoded pixels that wait for the encoder
+OUTAGES = (errno.EBUSY, errno.EREMOTEIO)  # 503 and 500 of S3
 PUBLISHING = 2  # finished files that are moved to storage at once
 
 
@@ -224,9 +226,20 @@ def _make_task(opened: OpenShard, sample: Sample, context: float) -> tuple[str |
     try:
         data = opened.read(sample.media)
     except (AuditorError, OSError) as error:
+        if is_outage(error):
+            raise
         return Problem("missing_media", str(error)), b"", sample.media.kind
     task = SpanStream(data, sample.spans, context) if sample.spans else data
     return digest(data), task, sample.media.kind
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Whether a store was down or throttled: the shard fails and is swept again, but its media are not missing."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in OUTAGES:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _count_pixel_bytes(event: SweepEvent) -> int:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,19 +40,21 @@ def launch_chromium() -> Iterator[object]:
         browser.close()
 
 
-def serve_dashboard(audits: list[Path], folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+def serve_dashboard(audits: list[Path], folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], str]:
     """Start the command; returns its process and its URL when it answers."""
     write_results(folder / "results" / "flickr8k.json")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "auditor.cli", "dashboard", *map(str, audits), "--port", str(port), "--no-open"]
-    child = subprocess.Popen([*command, "--results", str(folder / "results")], cwd=ROOT)
+    child = subprocess.Popen([*command, "--results", str(folder / "results"), *options], cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
     for _ in range(600):
         assert child.poll() is None, "the dashboard has exited"
         try:
             urllib.request.urlopen(f"{url}/_stcore/health", timeout=5).close()
+            return child, url
+        except urllib.error.HTTPError:  # it answers, but wants a password
             return child, url
         except OSError:
             time.sleep(0.2)

@@ -62,6 +62,11 @@ class MismatchModel:
     frame_threshold: float | None = None
     statistic: MismatchStatistic | None = None  # not stored in the manifest
 
+    @property
+    def pairs_stand_out(self) -> bool:
+        """Whether some pairs do not look like re-pairings, and most are more similar."""
+        return self.pi0 < 1 and self.statistic is not None and self.statistic.scales["similarity"].typical > 0
+
     def p(self, score: npt.ArrayLike) -> Floats:
         """Probability that pairs with these values of `mismatch_score` are mismatched."""
         return np.interp(np.asarray(score, np.float64), self.score, self.curve).astype(np.float32)
@@ -111,7 +116,7 @@ def fit_mismatch(
     bootstraps: int = BOOTSTRAPS,
     words: Vocabulary | None = None,
 ) -> MismatchModel | None:
-    """Fit p_mismatch to the reference; None if it has fewer than 20 pairs or 5 different media.
+    """Fit p_mismatch to the reference; None if it has fewer than 20 pairs or 5 media, or all re-pairings look alike.
 
     `captions` is the corpus's number of usable pairs, of which the reference is a sample (default: all of them).
     """
@@ -120,6 +125,8 @@ def fit_mismatch(
     generator = np.random.default_rng(seed)
     coverage = min(1.0, len(reference) / captions) if captions else 1.0
     validation = cross_validate(reference, generator, draws, coverage, words)
+    if "similarity" not in validation.statistic.scales:
+        return None
     model = fit_scores(
         validation.observed,
         validation.null,

@@ -59,6 +59,7 @@ CLEAR = 0.65  # mean trust of the pairs that are not random from which a corpus 
 WIDE = 0.7  # deviation of matched pairs over that of re-pairings below which the similarity needs less help
 UNSURE_NEIGHBORS = 0.25  # extra weight of neighbors if no pair is clear
 NO_GROUP = -(2**62)  # a group number that no medium has
+LEAST_DEVIATION = 1e-6  # of evidence over re-pairings; anything smaller is rounding
 CHUNK = 4096  # re-pairings measured at once
 STANDARDIZING_MEDIA = 1024  # media over which words are standardized
 Parts = dict[str, Floats]  # evidence on N pairs, by the names of WEIGHTS; NaN or no entry: no evidence
@@ -193,7 +194,7 @@ def cross_validate(
     scales = {}
     for name, values in null.items():
         valid = values[~np.isnan(values) & (has_siblings[i] if name in SIBLING_EVIDENCE else True)]
-        if len(valid) and float(valid.std()) > 1e-9:
+        if len(valid) and float(valid.std()) > LEAST_DEVIATION:
             mean, deviation = float(valid.mean()), float(valid.std())
             typical = (float(np.nanmedian(observed[name])) - mean) / deviation
             scales[name] = EvidenceScale(mean, deviation, weights[name], typical)
@@ -212,7 +213,7 @@ def adapt_weights(reference: ReferenceSample, trust: Floats, observed: Floats, n
     clear_factor = 1 - unsure * (1 - estimate_hub_share(reference, null))
     weights = WEIGHTS | {name: WEIGHTS[name] * clear_factor for name in CLEAR_CORPUS_EVIDENCE}
     weights["neighbours"] = WEIGHTS["neighbours"] * mean**2 + UNSURE_NEIGHBORS * unsure
-    support = min(1.0, mixture.deviation / float(null.std()) / WIDE) if mixture else 1.0
+    support = min(1.0, mixture.deviation / max(float(null.std()), LEAST_DEVIATION) / WIDE) if mixture else 1.0
     return {name: weight * support for name, weight in weights.items()} | {"similarity": WEIGHTS["similarity"]}
 
 

@@ -168,7 +168,7 @@ def reduce_similarities(
     row, column, hits = own_hits
     rival_count = np.maximum(similarity.shape[1] - hits, 1).astype(np.float32)
     partner = similarity[row, column]
-    similarity[row, column] = -1  # never the maximum, or the exponentials of all rivals could underflow
+    similarity[row, column] = -2  # less than any cosine; as the maximum, it could make all exponentials underflow
     better = count_better(similarity, partners) / rival_count[partners.row]
     top = similarity.max(axis=1, keepdims=True)
     logits = np.multiply(np.subtract(similarity, top, out=similarity), np.float32(scale), out=similarity)

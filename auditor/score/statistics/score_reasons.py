@@ -34,7 +34,7 @@ SENTENCES = {
 }
 NO_ESTIMATE = {
     "blind_encoder": "this model cannot tell such pairs from random ones; try another (`auditor encoders`) or certify",
-    "too_few_pairs": "the corpus has too few pairs of this kind",
+    "too_few_pairs": "the corpus has too few different pairs of this kind",
 }
 
 
