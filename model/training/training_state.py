@@ -5,7 +5,8 @@ moment leaves at least one complete state, which `recover_last` finds.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from model.backbone import format_error_line
 from model.checkpoint import (
     BACKBONE,
     load_prototype_head,
@@ -106,15 +108,31 @@ def collect_parameters(learner: Learner) -> dict[str, Tensor]:
     }
 
 
-def read_state(last: Path) -> tuple[TrainConfig, RunState]:
+@contextmanager
+def convert_state_errors(path: Path) -> Iterator[None]:
+    """Convert the errors of reading a damaged state to StateErrors."""
     try:
+        yield
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        reason = format_error_line(error)
+        raise StateError(f"{path} is damaged ({reason}); start again in another folder") from error
+
+
+def read_state(last: Path) -> tuple[TrainConfig, RunState]:
+    with convert_state_errors(last / STATE):
         record = json.loads((last / STATE).read_text(encoding="utf-8"))
-        return load_saved_config(record.pop("config")), RunState(**record)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StateError(f"{last / STATE} is damaged ({error}); start again in another folder") from error
+        config, state = load_saved_config(record.pop("config")), RunState(**record)
+        if type(state.step) is not int or state.step < 0 or not isinstance(state.loaders or [], list):
+            raise ValueError(f"step is {state.step!r}, loaders are {str(state.loaders)[:40]}")
+        return config, state
 
 
 def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
+    with convert_state_errors(last):
+        _load_weights(last, learner, optimizer)
+
+
+def _load_weights(last: Path, learner: Learner, optimizer: Optimizer) -> None:
     device = learner.backbone.device
     if (last / BACKBONE).is_file():
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))
@@ -129,6 +147,8 @@ def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
             target[name] = tensor
         elif name in parameters:
             key = rest[0]
+            if key != "step" and tensor.shape != parameters[name].shape:
+                raise StateError(f"{last / TENSORS} has {full} in another shape than its weight")
             optimizer.state[parameters[name]][key] = tensor if key == "step" else tensor.to(device)
         else:
             raise StateError(f"{last / TENSORS} has a weight {name} that does not learn in this run")
@@ -141,10 +161,11 @@ class MetricsFile:
 
     def __init__(self, out: Path, step: int) -> None:
         self.path = out / METRICS
-        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        text = self.path.read_text(encoding="utf-8", errors="replace") if self.path.is_file() else ""
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]  # a kill may leave half a line
         draft = self.path.with_suffix(".part")
-        draft.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
+        with convert_state_errors(self.path):
+            draft.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
         draft.replace(self.path)
 
     def write(self, record: Mapping[str, Any]) -> None:
