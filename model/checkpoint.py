@@ -114,20 +114,30 @@ def load_checkpoint(folder: str | Path, device: str = "cpu") -> LoadedModel:
     head = load_prototype_head(folder, device)
     expected = config["backbone"]
     try:
-        if not expected["stored"] and Path(expected["spec"]).resolve() == folder.resolve():
-            raise CheckpointError(
-                f"{folder} names itself as its backbone: it was written over the model it was made for"
-            )
+        refuse_cycle(folder)
         stored = f"{LOCAL_PREFIX}{folder}" if expected["stored"] else None
         backbone = load_backbone(stored, device) if stored else load_model(expected["spec"], device).backbone
-    except RecursionError:
-        raise CheckpointError(f"{folder} names itself as its backbone, through other checkpoints") from None
     except (BackboneError, OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise CheckpointError(
             f"the encoders of checkpoint {folder} cannot be loaded: {format_error_line(error)}"
         ) from error
     check_backbone(folder, config, backbone)
     return LoadedModel(backbone, head)
+
+
+def refuse_cycle(folder: Path) -> None:
+    """Reject a checkpoint that names itself as its backbone, also through other checkpoints."""
+    chain: set[Path] = set()
+    while (folder / CONFIG).is_file():
+        if folder.resolve() in chain:
+            raise CheckpointError(
+                f"{folder} names itself as its backbone: it was written over the model it was made for"
+            )
+        chain.add(folder.resolve())
+        backbone = read_checkpoint_config(folder)["backbone"]
+        if backbone["stored"]:
+            return
+        folder = Path(backbone["spec"])
 
 
 def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) -> None:

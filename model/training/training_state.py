@@ -4,6 +4,7 @@ Tensors are stored as safetensors, the rest as JSON. A new `last/` is written co
 moment leaves at least one complete state, which `recover_last` finds.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ from torch.optim import Optimizer
 from model.backbone import format_error_line
 from model.checkpoint import (
     BACKBONE,
+    check_backbone,
     load_prototype_head,
+    read_checkpoint_config,
     read_tensors,
     recover_folder,
     save_checkpoint,
@@ -75,7 +78,8 @@ def save_last(out: Path, config: TrainConfig, learner: Learner, optimizer: Optim
             for key, value in optimizer.state.get(parameter, {}).items()
         }
         save_tensors(tensors | {f"target/{name}": tensor for name, tensor in target.items()}, draft / TENSORS)
-        write_json({"config": config.to_dict(), **vars(state)}, draft / STATE)
+        digest = compute_file_digest(draft / TENSORS)
+        write_json({"config": config.to_dict(), "digest": digest, **vars(state)}, draft / STATE)
 
     save_weights(out / LAST, config, learner, {"step": state.step}, write_state)
 
@@ -121,10 +125,18 @@ def convert_state_errors(path: Path) -> Iterator[None]:
 def read_state(last: Path) -> tuple[TrainConfig, RunState]:
     with convert_state_errors(last / STATE):
         record = json.loads((last / STATE).read_text(encoding="utf-8"))
+        if record.pop("digest", None) not in (None, compute_file_digest(last / TENSORS)):
+            raise ValueError(f"{TENSORS} is not the file it was written with")
         config, state = load_saved_config(record.pop("config")), RunState(**record)
-        if type(state.step) is not int or state.step < 0 or not isinstance(state.loaders or [], list):
-            raise ValueError(f"step is {state.step!r}, loaders are {str(state.loaders)[:40]}")
+        numbers = [state.step, *(number for loader in state.loaders or [] for number in loader["position"])]
+        if any(type(number) is not int or number < 0 for number in numbers) or len(numbers) % 2 == 0:
+            raise ValueError(f"step and positions are {str(numbers)[:80]}")
         return config, state
+
+
+def compute_file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
@@ -139,6 +151,7 @@ def _load_weights(last: Path, learner: Learner, optimizer: Optimizer) -> None:
         if learner.backbone.temporal is not None:
             learner.backbone.temporal.load_state_dict(read_tensors(last / TEMPORAL))
         learner.backbone.__dict__.pop("fingerprint", None)  # it belongs to the previous weights
+        check_backbone(last, read_checkpoint_config(last), learner.backbone)
     learner.head.load_state_dict(load_prototype_head(last, str(device)).state_dict())
     parameters, target = collect_parameters(learner), {}
     for full, tensor in read_tensors(last / TENSORS).items():
