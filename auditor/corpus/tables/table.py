@@ -132,7 +132,7 @@ def limit_text(entries: Iterable[TableEntry]) -> Iterator[TableEntry]:
     """Yield the entries of a shard; those beyond MAX_SHARD_TEXT lose their captions, and say so."""
     size = 0
     for entry in entries:
-        size += sum(map(len, (*entry.captions, *entry.carried)))
+        size += sum(len(text or "") for text in (*entry.captions, *entry.carried))
         if size > MAX_SHARD_TEXT:
             reason = f"its shard has over {MAX_SHARD_TEXT:,} characters of captions: use a smaller --shard-size"
             entry = replace(entry, captions=(), carried=(), places=(), uids=(), spans=(), defect=reason)
