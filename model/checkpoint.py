@@ -194,8 +194,8 @@ def read_checkpoint_config(folder: Path) -> dict[str, Any]:
         number = config.get("format") if isinstance(config, dict) else None
         raise CheckpointError(f"{path} has format {number!r}; this version reads format {FORMAT}")
     backbone = config.get("backbone")
-    complete = isinstance(backbone, dict) and "stored" in backbone
-    complete = complete and all(isinstance(backbone.get(name), str) for name in ("spec", "fingerprint"))
+    fields = backbone if isinstance(backbone, dict) else {}
+    complete = "stored" in fields and all(isinstance(fields.get(name), str) for name in ("spec", "fingerprint"))
     if not complete or not isinstance(config.get("head"), dict) or "head_fingerprint" not in config:
         raise CheckpointError(f"{path} is incomplete: it needs head, head_fingerprint and backbone")
     return config
