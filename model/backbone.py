@@ -224,13 +224,13 @@ def load_backbone(spec: str, device: str = "cpu", seed: int = 0) -> Backbone:
             )
             tokenizer = open_clip.get_tokenizer(name)
             model_cfg = open_clip.get_model_config(name)
+        if quick_gelu:
+            model_cfg["quick_gelu"] = True
+        backbone = make_backbone(spec, model.to(device), tokenizer, model_cfg, pretrained)
     except BackboneError:
         raise
     except Exception as error:  # open_clip, the hub and torch raise a dozen types
         raise BackboneError(explain_load_failure(spec, error)) from error
-    if quick_gelu:
-        model_cfg["quick_gelu"] = True
-    backbone = make_backbone(spec, model.to(device), tokenizer, model_cfg, pretrained)
     if name.startswith(LOCAL_PREFIX):
         folder = Path(name.removeprefix(LOCAL_PREFIX))
         if settings := json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8")).get(TEMPORAL_SETTINGS):

@@ -113,15 +113,31 @@ def load_checkpoint(folder: str | Path, device: str = "cpu") -> LoadedModel:
     config = read_checkpoint_config(folder)
     head = load_prototype_head(folder, device)
     expected = config["backbone"]
-    if not expected["stored"] and Path(expected["spec"]).resolve() == folder.resolve():
-        raise CheckpointError(f"{folder} names itself as its backbone: it was written over the model it was made for")
     try:
+        refuse_cycle(folder)
         stored = f"{LOCAL_PREFIX}{folder}" if expected["stored"] else None
         backbone = load_backbone(stored, device) if stored else load_model(expected["spec"], device).backbone
-    except BackboneError as error:
-        raise CheckpointError(f"the encoders of checkpoint {folder} cannot be loaded: {error}") from error
+    except (BackboneError, OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise CheckpointError(
+            f"the encoders of checkpoint {folder} cannot be loaded: {format_error_line(error)}"
+        ) from error
     check_backbone(folder, config, backbone)
     return LoadedModel(backbone, head)
+
+
+def refuse_cycle(folder: Path) -> None:
+    """Reject a checkpoint that names itself as its backbone, also through other checkpoints."""
+    chain: set[Path] = set()
+    while (folder / CONFIG).is_file():
+        if folder.resolve() in chain:
+            raise CheckpointError(
+                f"{folder} names itself as its backbone: it was written over the model it was made for"
+            )
+        chain.add(folder.resolve())
+        backbone = read_checkpoint_config(folder)["backbone"]
+        if backbone["stored"]:
+            return
+        folder = Path(backbone["spec"])
 
 
 def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) -> None:
@@ -141,14 +157,16 @@ def check_backbone(folder: Path, config: Mapping[str, Any], backbone: Backbone) 
 def load_prototype_head(folder: str | Path, device: str = "cpu") -> PrototypeHead:
     folder = Path(folder)
     config = read_checkpoint_config(folder)
-    try:
-        head = PrototypeHead(HeadConfig.from_dict(config["head"]))
-    except HeadError as error:
-        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
     tensors = read_tensors(folder / HEAD)
-    shapes, expected = format_shapes(tensors), format_shapes(head.state_dict())
+    try:
+        with torch.device("meta"):  # a wrong size in config.json must not cost memory
+            expected = format_shapes(PrototypeHead(settings := HeadConfig.from_dict(config["head"])).state_dict())
+    except (HeadError, RuntimeError, TypeError) as error:
+        raise CheckpointError(f"{folder / CONFIG}: {format_error_line(error)}") from error
+    shapes = format_shapes(tensors)
     if shapes != expected:
         raise CheckpointError(f"{folder / HEAD} has {shapes}, but config.json needs {expected}")
+    head = PrototypeHead(settings)
     head.load_state_dict(tensors)
     if head.fingerprint != config["head_fingerprint"]:
         raise CheckpointError(f"{folder / HEAD} is not the file that {CONFIG} was written with: save it again")
@@ -170,13 +188,14 @@ def read_checkpoint_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} is not a checkpoint: it has no {CONFIG}{hint}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {format_error_line(error)}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         number = config.get("format") if isinstance(config, dict) else None
         raise CheckpointError(f"{path} has format {number!r}; this version reads format {FORMAT}")
     backbone = config.get("backbone")
-    complete = isinstance(backbone, dict) and {"spec", "fingerprint", "stored"} <= set(backbone)
+    fields = backbone if isinstance(backbone, dict) else {}
+    complete = "stored" in fields and all(isinstance(fields.get(name), str) for name in ("spec", "fingerprint"))
     if not complete or not isinstance(config.get("head"), dict) or "head_fingerprint" not in config:
         raise CheckpointError(f"{path} is incomplete: it needs head, head_fingerprint and backbone")
     return config

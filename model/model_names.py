@@ -15,6 +15,9 @@ CONFIG_FILE = "open_clip_config.json"
 HF_NAME_SETTINGS = ("hf_tokenizer_name", "hf_model_name")  # in text_cfg: names on the hub, or folders
 
 
+MAX_LAYERS = 1000  # more would be built for minutes before the weights are found not to fit
+
+
 class BackboneError(ModelError):
     """The model cannot be loaded, or it cannot encode the input."""
 
@@ -56,13 +59,19 @@ def check_model_folder(folder: Path) -> None:
         raise BackboneError(f"{folder} is not an open_clip model: it has no {CONFIG_FILE}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BackboneError(f"{path} is not JSON: {' '.join(str(error).split())}") from error
-    if not isinstance(config, dict) or "embed_dim" not in config.get("model_cfg", {}):
+    if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
         raise BackboneError(f"{path} has no model_cfg with an embed_dim")
+    settings = config["model_cfg"]
+    if "embed_dim" not in settings:
+        raise BackboneError(f"{path} has no model_cfg with an embed_dim")
+    towers = [tower for tower in settings.values() if isinstance(tower, dict)]
+    if any(isinstance(layers := tower.get("layers"), int) and layers > MAX_LAYERS for tower in towers):
+        raise BackboneError(f"{path} asks for more than {MAX_LAYERS} layers")
     if not any(next(folder.glob(f"*.{ending}"), None) for ending in ("safetensors", "bin", "pth")):
         raise BackboneError(f"{folder} has no weights (open_clip_model.safetensors)")
-    text = config["model_cfg"].get("text_cfg")
+    text = settings.get("text_cfg")
     names = [str(text.get(key) or "") for key in HF_NAME_SETTINGS] if isinstance(text, dict) else []
     for code_folder in (folder, *(Path(name) for name in names if name)):
         refuse_code_in_folder(code_folder)
@@ -73,7 +82,7 @@ def refuse_code_in_folder(folder: Path) -> None:
     for name in ("tokenizer_config.json", "config.json"):
         try:
             config = json.loads((folder / name).read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue  # no file, or one that fails when it is loaded
         if isinstance(config, dict) and config.get("auto_map"):
             raise BackboneError(f"{folder / name} asks to run code of its own (auto_map), which is not allowed")

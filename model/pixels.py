@@ -37,6 +37,7 @@ CLIP_MEAN: Triple = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD: Triple = (0.26862954, 0.26130258, 0.27577711)
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+MAX_SIDE = 8192  # of an encoder's input
 MAX_INTERMEDIATE = 1 << 25  # pixels between resize and crop: only aspect ratios beyond 1 : 600 have more at 224
 ORIENTATION = 0x0112  # tag of EXIF and of TIFF
 TRANSPOSITIONS = {
@@ -87,8 +88,10 @@ class PixelSpec:
             raise ModelError(f"unknown resize mode {self.resize_mode!r}; it is one of shortest, longest, squash")
         if self.interpolation not in FILTERS:
             raise ModelError(f"unknown interpolation {self.interpolation!r}; it is one of bicubic, bilinear")
-        if len(self.size) != 2 or min(self.size) < 1:
-            raise ModelError(f"a size is (height, width), not {self.size!r}")
+        if len(self.size) != 2 or min(self.size) < 1 or max(self.size) > MAX_SIDE:
+            raise ModelError(f"a size is (height, width) up to {MAX_SIDE}, not {self.size!r}")
+        if not all(0.0 < value < float("inf") for value in self.std):
+            raise ModelError(f"std has to be positive, not {self.std!r}")
 
     @property
     def kernel(self) -> Interpolation:

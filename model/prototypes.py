@@ -72,7 +72,10 @@ class HeadConfig:
             raise HeadError(f"unknown setting of a head: {', '.join(unknown)}")
         if "dim" not in values:
             raise HeadError("the settings of a head need its embedding width, dim")
-        return cls(**values)
+        try:
+            return cls(**values)
+        except (TypeError, OverflowError) as error:  # a text or a list where a number should be
+            raise HeadError(f"wrong setting of a head: {error}") from error
 
 
 def draw_prototypes(config: HeadConfig, generator: torch.Generator) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from model.model_errors import ModelError
+from model.model_names import MAX_LAYERS
 from model.similarity import pool_frames
 from model.text_tower import find_causal_tower
 
@@ -120,6 +121,8 @@ def load_temporal(folder: Path, settings: Mapping[str, Any], width: int) -> Temp
     try:
         tensors = load_file(folder / TEMPORAL)
         layers = len({name.split(".")[1] for name in tensors if name.startswith("resblocks.")})
+        if layers > MAX_LAYERS:
+            raise ValueError(f"it has {layers} layers")
         temporal = TemporalTransformer(width, layers, settings["heads"], len(tensors["positions"]))
         temporal.load_state_dict(tensors)
         return temporal

@@ -18,6 +18,7 @@ from auditor.corpus.corpus_files import is_url, open_copy, open_file
 from auditor.corpus.file_names import resolve_stored_path
 from auditor.regular_files import check_regular
 
+BATCH_BYTES = 2**30  # of a batch of rows, at most; a dictionary repeats a large cell for a few bytes a row
 BUFFER = 2**20  # bytes; without a buffer, Arrow reads a whole column chunk into memory
 
 
@@ -48,12 +49,44 @@ def read_batches(
     edges = compute_row_edges(file)
     groups = [group for group in range(file.num_row_groups) if edges[group] < stop and edges[group + 1] > start]
     position = edges[groups[0]] if groups else 0
+    largest = max((_measure_largest_column(file, group, columns) for group in groups), default=1)
+    size = max(1, min(size, BATCH_BYTES // largest))
     for batch in file.iter_batches(size, row_groups=groups, columns=columns):
         first, position = max(position, start), position + batch.num_rows
         if position > first:
             yield batch.slice(batch.num_rows - (position - first), stop - first)
         if position >= stop:
             break
+
+
+def _measure_largest_column(file: pq.ParquetFile, group: int, columns: list[str] | None) -> int:
+    """Return the uncompressed bytes of the largest column of a row group: no cell has more."""
+    if isinstance(file, ArrowFile):
+        return 1  # memory-mapped
+    chunks = (file.metadata.row_group(group).column(number) for number in range(file.metadata.num_columns))
+    prefixes = tuple(f"{column}." for column in columns or ())
+    chosen = (chunk for chunk in chunks if not columns or f"{chunk.path_in_schema}.".startswith(prefixes))
+    return max((chunk.total_uncompressed_size for chunk in chosen), default=1) or 1
+
+
+def list_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows of a batch; text that is not UTF-8 is decoded with U+FFFD, any other unreadable cell is None."""
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError, LookupError):  # a date of the year 100,000, an unknown time zone
+        rows = zip(*([_read_cell(cell) for cell in column] for column in batch.columns), strict=True)
+        return [dict(zip(batch.schema.names, cells, strict=True)) for cells in rows]
+
+
+def _read_cell(cell: pa.Scalar) -> Any:
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError as error:
+        if isinstance(cell, pa.ListScalar):
+            return [_read_cell(item) for item in cell]
+        return error.object.decode("utf-8", "replace")
+    except (ValueError, OverflowError, LookupError):
+        return None
 
 
 class ArrowFile:
@@ -67,10 +100,14 @@ class ArrowFile:
                 raise pa.ArrowInvalid(f"an empty file: {error}") from None
         if data.slice(0, 6).to_pybytes() == b"ARROW1":  # the file format
             reader = pa.ipc.open_file(data)
-            self.groups = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            groups = (reader.get_batch(number) for number in range(reader.num_record_batches))
         else:
             reader = pa.ipc.open_stream(data)
-            self.groups = list(reader)
+            groups = iter(reader)
+        self.groups = []
+        for group in groups:
+            group.validate()
+            self.groups.append(group)
         self.schema_arrow = reader.schema
         self.num_row_groups = len(self.groups)
 
@@ -95,7 +132,16 @@ class ArrowFile:
             batch = self.groups[group]
             chosen = batch if columns is None else project_batch(batch, columns)
             for start in range(0, chosen.num_rows, batch_size):
-                yield chosen.slice(start, batch_size)
+                rows = chosen.slice(start, batch_size)
+                for array in rows.columns:
+                    _check_offsets(array)
+                yield rows
+
+
+def _check_offsets(array: pa.Array) -> None:
+    """Raise ArrowInvalid if an array leads out of its buffers: Arrow itself would follow it there, and crash."""
+    text = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}  # text need not be UTF-8
+    (array.view(text[array.type]) if array.type in text else array).validate(full=True)
 
 
 def project_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

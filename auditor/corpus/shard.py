@@ -42,7 +42,7 @@ def convert_shard_errors(shard: str, path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise ShardError(shard, f"{path} does not exist") from error
-    except (OSError, CorpusError, pa.ArrowException) as error:
+    except (OSError, CorpusError, pa.ArrowException, ValueError, OverflowError, MemoryError) as error:
         raise ShardError(shard, str(error) if isinstance(error, CorpusError) else f"{path}: {error}") from error
 
 

@@ -4,8 +4,10 @@ Tensors are stored as safetensors, the rest as JSON. A new `last/` is written co
 moment leaves at least one complete state, which `recover_last` finds.
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from model.backbone import format_error_line
 from model.checkpoint import (
     BACKBONE,
+    check_backbone,
     load_prototype_head,
+    read_checkpoint_config,
     read_tensors,
     recover_folder,
     save_checkpoint,
@@ -73,7 +78,8 @@ def save_last(out: Path, config: TrainConfig, learner: Learner, optimizer: Optim
             for key, value in optimizer.state.get(parameter, {}).items()
         }
         save_tensors(tensors | {f"target/{name}": tensor for name, tensor in target.items()}, draft / TENSORS)
-        write_json({"config": config.to_dict(), **vars(state)}, draft / STATE)
+        digest = compute_file_digest(draft / TENSORS)
+        write_json({"config": config.to_dict(), "digest": digest, **vars(state)}, draft / STATE)
 
     save_weights(out / LAST, config, learner, {"step": state.step}, write_state)
 
@@ -106,21 +112,46 @@ def collect_parameters(learner: Learner) -> dict[str, Tensor]:
     }
 
 
-def read_state(last: Path) -> tuple[TrainConfig, RunState]:
+@contextmanager
+def convert_state_errors(path: Path) -> Iterator[None]:
+    """Convert the errors of reading a damaged state to StateErrors."""
     try:
+        yield
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        reason = format_error_line(error)
+        raise StateError(f"{path} is damaged ({reason}); start again in another folder") from error
+
+
+def read_state(last: Path) -> tuple[TrainConfig, RunState]:
+    with convert_state_errors(last / STATE):
         record = json.loads((last / STATE).read_text(encoding="utf-8"))
-        return load_saved_config(record.pop("config")), RunState(**record)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise StateError(f"{last / STATE} is damaged ({error}); start again in another folder") from error
+        if record.pop("digest", None) not in (None, compute_file_digest(last / TENSORS)):
+            raise ValueError(f"{TENSORS} is not the file it was written with")
+        config, state = load_saved_config(record.pop("config")), RunState(**record)
+        numbers = [state.step, *(number for loader in state.loaders or [] for number in loader["position"])]
+        if any(type(number) is not int or number < 0 for number in numbers) or len(numbers) % 2 == 0:
+            raise ValueError(f"step and positions are {str(numbers)[:80]}")
+        return config, state
+
+
+def compute_file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
+    with convert_state_errors(last):
+        _load_weights(last, learner, optimizer)
+
+
+def _load_weights(last: Path, learner: Learner, optimizer: Optimizer) -> None:
     device = learner.backbone.device
     if (last / BACKBONE).is_file():
         learner.backbone.model.load_state_dict(read_tensors(last / BACKBONE))
         if learner.backbone.temporal is not None:
             learner.backbone.temporal.load_state_dict(read_tensors(last / TEMPORAL))
         learner.backbone.__dict__.pop("fingerprint", None)  # it belongs to the previous weights
+        check_backbone(last, read_checkpoint_config(last), learner.backbone)
     learner.head.load_state_dict(load_prototype_head(last, str(device)).state_dict())
     parameters, target = collect_parameters(learner), {}
     for full, tensor in read_tensors(last / TENSORS).items():
@@ -129,6 +160,8 @@ def load_last(last: Path, learner: Learner, optimizer: Optimizer) -> None:
             target[name] = tensor
         elif name in parameters:
             key = rest[0]
+            if key != "step" and tensor.shape != parameters[name].shape:
+                raise StateError(f"{last / TENSORS} has {full} in another shape than its weight")
             optimizer.state[parameters[name]][key] = tensor if key == "step" else tensor.to(device)
         else:
             raise StateError(f"{last / TENSORS} has a weight {name} that does not learn in this run")
@@ -141,10 +174,11 @@ class MetricsFile:
 
     def __init__(self, out: Path, step: int) -> None:
         self.path = out / METRICS
-        text = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        text = self.path.read_text(encoding="utf-8", errors="replace") if self.path.is_file() else ""
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]  # a kill may leave half a line
         draft = self.path.with_suffix(".part")
-        draft.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
+        with convert_state_errors(self.path):
+            draft.write_text("".join(line for line in lines if json.loads(line)["step"] <= step), encoding="utf-8")
         draft.replace(self.path)
 
     def write(self, record: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from ray.cluster_utils import Cluster
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.lock import LockedError
 from auditor.audit_folder.manifest import Manifest
 from auditor.corpus.open_corpus import Shard
 from auditor.run import ray_engine as ray_engine_module
@@ -204,6 +205,26 @@ def test_a_whole_node_is_killed_in_the_middle(
         manifest = spread(config(corpus, tmp_path, random_model), 3)
     driver.add()
     assert manifest.failed_shards == []
+    assert_same(tmp_path, undisturbed)
+
+
+def test_a_nearly_full_object_store_and_a_second_job(
+    driver: Machines, corpus: Path, undisturbed: Path, random_model: str, tmp_path: Path
+) -> None:
+    """The store of 100 MB holds the driver's own 80 MB; a second job on the audit is refused while the first runs."""
+    held = [ray.put(bytes(20 * 2**20)) for _ in range(4)]
+    refusals: list[str] = []
+
+    def start_second() -> None:
+        try:
+            spread(config(corpus, tmp_path, random_model), 1)
+        except LockedError as error:
+            refusals.append(str(error))
+
+    with in_the_middle(tmp_path, start_second):
+        manifest = spread(config(corpus, tmp_path, random_model), 2)
+    assert len(held) == 4 and manifest.failed_shards == []
+    assert len(refusals) == 1 and "another run is writing" in refusals[0]
     assert_same(tmp_path, undisturbed)
 
 

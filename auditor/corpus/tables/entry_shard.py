@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from auditor.corpus.caption_text import replace_unsafe
@@ -69,14 +70,13 @@ def build_entry_samples(
 
 def merge_entries(folder: str, entries: Sequence[TableEntry]) -> Iterator[tuple[str, int, TableEntry]]:
     """Yield (key, occurrence, entry) of each medium, with the entries that name it merged."""
-    media_entries: dict[tuple[str | None, str], TableEntry] = {}
+    media_entries: dict[tuple[str | None, str], list[TableEntry]] = {}
     for entry in entries:
         # a row without a path, or with its bytes in the table, is a medium of its own
         identity = resolve_media_path(folder, entry.media) if entry.media and entry.cell is None else f"\0{entry.row}"
-        first = media_entries.get((entry.key, identity))
-        media_entries[entry.key, identity] = entry if first is None else _join_entries(first, entry)
+        media_entries.setdefault((entry.key, identity), []).append(entry)
     key_counts: dict[str, int] = {}
-    for entry in media_entries.values():
+    for entry in map(_join_entries, media_entries.values()):
         key = escape_name(entry.key if entry.key is not None else _choose_free_key(folder, entry, key_counts))
         occurrence = key_counts.get(key, 0)
         key_counts[key] = occurrence + 1
@@ -110,12 +110,17 @@ def resolve_media_path(folder: str, media: str) -> str:
     return path if is_url(path) else os.path.normpath(path)
 
 
-def _join_entries(first: TableEntry, again: TableEntry) -> TableEntry:
-    carried = first.carried[: len(first.captions)] + again.carried[: len(again.captions)]
+def _join_entries(entries: Sequence[TableEntry]) -> TableEntry:
+    first = entries[0]
+    if len(entries) == 1:
+        return first
+    carried = tuple(chain.from_iterable(entry.carried[: len(entry.captions)] for entry in entries))
     lists: dict[str, Any] = {
-        name: getattr(first, name) + getattr(again, name) for name in ("captions", "places", "uids", "spans")
+        name: tuple(chain.from_iterable(getattr(entry, name) for entry in entries))
+        for name in ("captions", "places", "uids", "spans")
     }
-    return replace(first, uid=first.uid or again.uid, carried=carried or first.carried, **lists)
+    uid = next((entry.uid for entry in entries if entry.uid), None)
+    return replace(first, uid=uid, carried=carried or first.carried, **lists)
 
 
 def _choose_free_key(folder: str, entry: TableEntry, key_counts: dict[str, int]) -> str:

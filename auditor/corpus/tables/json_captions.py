@@ -50,22 +50,31 @@ def _coco_entries(record: Any, path: str) -> list[TableEntry]:
     if not isinstance(record, dict) or not isinstance(record.get("images"), list):
         raise CorpusError(f"{path} is not in COCO's form: an object with the lists `images` and `annotations`")
     captions: dict[Any, list[str]] = {}
-    for annotation in record.get("annotations") or []:
-        captions.setdefault(annotation.get("image_id"), []).extend(parse_captions(annotation.get("caption")))
+    annotations = record.get("annotations") or []
+    for annotation in annotations if isinstance(annotations, list) else [None]:
+        if not isinstance(annotation, dict):
+            raise CorpusError(f"{path} is not in COCO's form: an annotation is {str(annotation)[:40]!r}")
+        captions.setdefault(_read_id(annotation, "image_id"), []).extend(parse_captions(annotation.get("caption")))
     entries = []
     for row, image in enumerate(record["images"]):
-        name = image.get("file_name")
+        name = image.get("file_name") if isinstance(image, dict) else None
         if not isinstance(name, str):
             raise CorpusError(f"{path}: image {row} has no file_name")
-        entries.append(TableEntry(row, name, tuple(captions.pop(image.get("id"), ()))))
+        entries.append(TableEntry(row, replace_unsafe(name), tuple(captions.pop(_read_id(image, "id"), ()))))
     if not entries:
         raise CorpusError(f"{path} lists no images")
     # captions of unlisted images are rows too: no input is dropped
     entries += [
-        TableEntry(len(entries) + number, "", tuple(texts), key=f"image_id {image}")
+        TableEntry(len(entries) + number, "", tuple(texts), key=replace_unsafe(f"image_id {image}"))
         for number, (image, texts) in enumerate(captions.items())
     ]
     return sorted(entries, key=lambda entry: natural_sort_key(entry.media))
+
+
+def _read_id(record: dict[str, Any], field: str) -> Any:
+    """Return the id of an image; a list or an object as text."""
+    value = record.get(field)
+    return repr(value) if isinstance(value, dict | list) else value
 
 
 def _timed_entries(record: Any, path: str) -> list[TableEntry]:

@@ -22,15 +22,23 @@ import pyarrow.parquet as pq
 from auditor.audit_folder.parquet_reader import PythonParquetFile
 from auditor.corpus.corpus_files import is_url, open_copy, stamp_file
 from auditor.corpus.file_names import escape_name, guess_media_kind, make_shard_names, sniff_media_kind
-from auditor.corpus.parquet_rows import BUFFER, compute_row_edges, is_arrow_path, open_parquet, read_batches
+from auditor.corpus.parquet_rows import (
+    BUFFER,
+    compute_row_edges,
+    is_arrow_path,
+    list_rows,
+    open_parquet,
+    read_batches,
+)
 from auditor.corpus.read_medium import MediaError, format_cell_path, parse_cell_path, read_medium_bytes
 from auditor.corpus.sample import Kind, Media
 from auditor.corpus.shard import CorpusError, CorpusOptions, OpenShard, convert_shard_errors
 from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries
-from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns
+from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns, limit_text
 
 MAX_CUT_FILES = 256  # more files than this are not cut
 MAX_PIECES = 16  # of one row group: each piece skips the rows before it
+MAX_PIECE_ROWS = 2**18  # in memory at once: a few kilobytes of Parquet can hold 10^9 equal rows
 BATCH = 16  # rows whose media are in memory at once
 ROWS = 8192  # whose other cells are in memory at once
 
@@ -42,7 +50,10 @@ class OpenTable:
         self, path: str, file: pq.ParquetFile, columns: TableColumns, start: int = 0, stop: int | None = None
     ) -> None:
         self.path, self.file, self.columns = path, file, columns
-        self.type: pa.DataType = file.schema_arrow.field(columns.media).type
+        index = file.schema_arrow.get_field_index(columns.media)
+        if index < 0:
+            raise CorpusError(f"{path} has two columns {columns.media!r}: name another with --media-column")
+        self.type: pa.DataType = file.schema_arrow.field(index).type
         self.edges = compute_row_edges(file)
         self.start, self.stop = start, self.edges[-1] if stop is None else stop
         self.lock = threading.Lock()
@@ -67,8 +78,8 @@ class OpenTable:
         elif not self.in_cells:
             names.append(self.columns.media)
         batches = read_batches(self.file, self.start, self.stop, ROWS, names)
-        rows = enumerate((row for batch in batches for row in batch.to_pylist()), self.start)
-        entries = [build_entry(number, fields, self.columns) for number, fields in rows]
+        rows = enumerate((row for batch in batches for row in list_rows(batch)), self.start)
+        entries = list(limit_text(build_entry(number, fields, self.columns) for number, fields in rows))
         if not self.in_cells:
             return entries
         return [self.add_cell(entry, *cell) for entry, cell in zip(entries, self.measure(), strict=True)]
@@ -83,7 +94,7 @@ class OpenTable:
     def whole_rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the number and all cells of each row, a few in memory at once."""
         batches = read_batches(self.file, self.start, self.stop, BATCH)
-        yield from enumerate((row for batch in batches for row in batch.to_pylist()), self.start)
+        yield from enumerate((row for batch in batches for row in list_rows(batch)), self.start)
 
     def measure(self) -> Iterator[tuple[int | None, Kind | None]]:
         """Yield size and kind of each cell with one pass over the bytes; None if a cell is null."""
@@ -206,7 +217,7 @@ def _cut_parquet_file(path: str, options: CorpusOptions) -> list[tuple[int, int]
             cuts = cut_row_groups(np.diff(compute_row_edges(file)).tolist(), options.shard_size)
             in_cells = OpenTable(path, file, columns).in_cells
             return align_cuts_to_media(file, columns.media, cuts) if columns.start and not in_cells else cuts
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: column names that are not UTF-8
         form = "Arrow" if is_arrow_path(path) else "Parquet"
         raise CorpusError(f"{path} is not a readable {form} file: {error}") from error
 
@@ -220,7 +231,7 @@ def cut_row_groups(groups: Sequence[int], size: int) -> list[tuple[int, int]]:
             cuts.append((start, stop))
             start = stop
         stop += rows
-        piece = max(size, -(-rows // MAX_PIECES))
+        piece = max(size, min(-(-rows // MAX_PIECES), MAX_PIECE_ROWS))
         while start == stop - rows and rows > size and stop - start > piece:
             cuts.append((start, start + piece))
             start, rows = start + piece, rows - piece
@@ -246,6 +257,6 @@ def align_cuts_to_media(file: pq.ParquetFile, column: str, cuts: Sequence[tuple[
 def _find_medium_end(file: pq.ParquetFile, column: str, row: int, total: int) -> int:
     """Return the first row, from `row` on, whose medium is not that of the row before `row`."""
     batches = read_batches(file, row - 1, total, 1000, [column])
-    media = (medium for batch in batches for medium in batch.column(0).to_pylist())
+    media = (medium for batch in batches for row in list_rows(batch) for medium in row.values())
     last = next(media)
     return row + sum(1 for _ in takewhile(lambda medium: medium is not None and medium == last, media))

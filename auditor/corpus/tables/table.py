@@ -4,8 +4,8 @@ Columns are found by their usual names or named in `CorpusOptions`. Paths are re
 """
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from auditor.corpus.caption_text import dump_carried_fields, parse_uid, replace_unsafe
@@ -35,6 +35,7 @@ ENDS = (
     *("end", "end_time", "end_timestamp", "end_sec", "end_seconds", "stop", "clip_end", "t_end"),
     *("ends", "captions_ends"),
 )
+MAX_SHARD_TEXT = 2**28  # characters of a shard's captions: a few kilobytes of Parquet can expand to terabytes
 PAIR_LISTS = ("timestamp", "timestamps", "clips", "segments", "spans")  # lists of [start, end]
 
 
@@ -128,6 +129,17 @@ def build_entry(row: int, fields: dict[str, Any], columns: TableColumns) -> Tabl
         uids=(uid, *[None] * (len(captions) - 1)) if captions else (),
         spans=tuple(span for *_, span in captions) if columns.start is not None else (),
     )
+
+
+def limit_text(entries: Iterable[TableEntry]) -> Iterator[TableEntry]:
+    """Yield the entries of a shard; those beyond MAX_SHARD_TEXT lose their captions, and say so."""
+    size = 0
+    for entry in entries:
+        size += sum(len(text or "") for text in (*entry.captions, *entry.carried))
+        if size > MAX_SHARD_TEXT:
+            reason = f"its shard has over {MAX_SHARD_TEXT:,} characters of captions: use a smaller --shard-size"
+            entry = replace(entry, captions=(), carried=(), places=(), uids=(), spans=(), defect=reason)
+        yield entry
 
 
 def _read_row_captions(fields: dict[str, Any], columns: TableColumns) -> list[tuple[int, str, Span | None]]:

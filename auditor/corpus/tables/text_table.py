@@ -10,7 +10,6 @@ import csv
 import io
 import itertools
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from auditor.corpus.shard import (
     convert_shard_errors,
 )
 from auditor.corpus.tables.entry_shard import TableEntry, build_entry_samples, fingerprint_entries, refuse_outside_media
-from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns
+from auditor.corpus.tables.table import TableColumns, build_entry, choose_columns, limit_text
 
 COLUMN_SAMPLE_ROWS = 100  # of JSON lines, examined to find the columns
 Fields = dict[str, Any] | None  # cells of a row; None for a line that is not a JSON object
@@ -38,10 +37,9 @@ DELIMITER_ROWS = 50  # examined to detect the delimiter
 SAMPLE = 65_536  # bytes examined to detect encoding and line ends
 CHUNK = 2**20
 MAX_CELL = 16 * 2**20  # characters of a cell
+MAX_LINE = 2 * MAX_CELL  # a sparse file may hold a line of terabytes
 # byte order marks, and the encodings of lines, which have no mark
 MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe\0\0": "utf-32-le", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_RETURN = re.compile(rb"[^\r]*\r|[^\r]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +53,17 @@ class TableDialect:
     numbered: bool = False
     returns: bool = False  # rows end with a lone carriage return, as on old Macs
 
-    def lines(self, file: IO[bytes]) -> Iterable[bytes]:
-        """Return the lines of a file, or of a byte range of one, with their line ends."""
-        if self.returns:
-            return (line[0] for line in _RETURN.finditer(file.read()))
-        if not self.wide:
-            return file
-        text = file.read().decode(self.encoding, "replace")
-        return (line[0].encode(self.encoding) for line in _LINE.finditer(text))
+    def lines(self, file: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines of a file, or of a byte range of one, with their line ends; a longer line in pieces."""
+        if not self.returns and not self.wide:
+            yield from iter(lambda: file.readline(MAX_LINE), b"")
+            return
+        encoding = self.encoding if self.wide else "latin-1"  # which keeps every byte
+        text = io.TextIOWrapper(file, encoding, "replace", newline="\r" if self.returns else "\n")
+        try:
+            yield from (line.encode(encoding) for line in iter(lambda: text.readline(MAX_LINE), ""))
+        finally:
+            text.detach()  # else the file would be closed
 
     @property
     def wide(self) -> bool:
@@ -191,12 +192,13 @@ class TextShard:
         yield from ((number, fields) for number, fields in self.lines() if fields is not None)
 
     def entries(self) -> list[TableEntry]:
-        return [
+        entries = (
             TableEntry(row, "", (), defect=f"row {row} of {self.path} is not a JSON object")
             if fields is None
             else build_entry(row, fields, self.columns)
             for row, fields in self.lines()
-        ]
+        )
+        return list(limit_text(entries))
 
     def lines(self) -> Iterator[tuple[int, Fields]]:
         size = self.end - self.start
