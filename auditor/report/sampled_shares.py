@@ -20,7 +20,7 @@ def estimate_intervals(database: AuditDatabase, sums: Sequence[tuple[str, str]])
     shards = np.unique([key["shard"] for key in keys], return_inverse=True)[1]
     values = np.array([key["sums"] for key in keys]).reshape(len(keys), len(sums), 2)
     fractions = manifest["corpus"]["shards"] / manifest["sample"]["of_shards"], manifest["sample"]["fraction"]
-    return [estimate_interval(shards, *values[:, i].T, *fractions) for i in range(len(sums))]
+    return [estimate_interval(shards, part[:, 0], part[:, 1], *fractions) for part in values.swapaxes(0, 1)]
 
 
 def estimate_interval(
