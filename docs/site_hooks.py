@@ -45,6 +45,10 @@ def on_post_page(output: str, **_: Any) -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", "search_worker.js")
 
 
+def on_post_template(output_content: str, **_: Any) -> str:
+    return on_post_page(output_content)
+
+
 def on_post_build(config: Any, **_: Any) -> None:
     if REPORT.is_file():
         shutil.copy(REPORT, Path(config["site_dir"]) / "demo-report.html")

@@ -20,10 +20,11 @@ def write_photos(folder: Path) -> None:
     folder.mkdir()
     for path in sorted(tiny().corpus.glob("*.tar")):
         with tarfile.open(path) as tar:
+            pictures = {Path(name).stem for name in tar.getnames() if name.endswith((".jpg", ".png", ".webp"))}
             for member in tar:
                 file = tar.extractfile(member)
-                if file and member.name.endswith((".jpg", ".png", ".webp", ".txt")):
-                    (folder / member.name.replace("/", "-")).write_bytes(file.read())
+                if file and Path(member.name).stem in pictures:
+                    (folder / Path(member.name).name).write_bytes(file.read())
 
 
 def list_commands() -> list[list[str]]:

@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from auditor.audit_folder.folder import StorageError
 
 HUB = "hf://"
-PAUSES = (1, 2, 4, 8, 16)  # seconds between attempts
+PAUSES = (1, 2, 4, 8, 16, 32)  # seconds between attempts
 HUB_FILES = {"README.md", ".gitattributes"}  # of a new repository
 EXPORTED = ["*.tar", "*.parquet", "*.json"]
 REASONS = {  # by the type of an error or its status
-    "GatedRepoError": "it is gated: accept its terms on its page and set HF_TOKEN to a token of your account",
+    "GatedRepoError": "it is gated: accept its terms on its page and set HF_TOKEN",
     "RevisionNotFoundError": "there is no such revision",
     "RepositoryNotFoundError": "it does not exist or is private: check the name, or set HF_TOKEN",
-    401: "the token in HF_TOKEN is not valid",
-    403: "the token in HF_TOKEN has no right to this",
+    401: "HF_TOKEN is not valid",
+    403: "HF_TOKEN has no right to this",
     429: "the hub limits requests: wait some minutes, or set HF_TOKEN for a higher limit",
 }
 T = TypeVar("T")
@@ -51,9 +51,7 @@ def retry(call: Callable[[], T]) -> T:
         except Exception as error:
             if get_status(error) not in (0, 408, 429, 500, 502, 503, 504):
                 raise
-            headers = getattr(getattr(error, "response", None), "headers", {})
-            wait = str(headers.get("Retry-After"))
-            time.sleep(min(int(wait), 300) if wait.isdecimal() else pause)
+            time.sleep(pause)
     return call()
 
 
@@ -77,7 +75,7 @@ def parse_hub_url(url: str) -> tuple[dict[str, Any], str]:
     try:
         parts = parse_hf_uri(url)
     except ValueError as error:
-        raise StorageError(f"{url}: write hf://datasets/ORG/NAME, with @REVISION and a path if needed") from error
+        raise StorageError(f"{url}: write hf://datasets/ORG/NAME[@REVISION][/PATH]") from error
     return {"repo_id": parts.id, "repo_type": parts.type, "revision": parts.revision}, parts.path_in_repo
 
 
@@ -106,6 +104,5 @@ def stage_upload(target: str, *, is_folder: bool, force: bool) -> Iterator[str]:
         if not force and not old_files <= HUB_FILES:
             raise StorageError(f"{target} exists; --force replaces it")
         yield f"{scratch}/{name}".rstrip("/")
-        removed = EXPORTED if force and is_folder else None
-        options = {"folder_path": scratch, "path_in_repo": folder, "commit_message": "auditor: export"}
-        retry(lambda: api.upload_folder(**place, **options, delete_patterns=removed))
+        old = EXPORTED if force and is_folder else None
+        retry(lambda: api.upload_folder(folder_path=scratch, path_in_repo=folder, delete_patterns=old, **place))

@@ -26,17 +26,15 @@ def estimate_intervals(database: AuditDatabase, sums: Sequence[tuple[str, str]])
 def estimate_interval(
     shards: npt.NDArray[np.int64], events: Doubles, rows: Doubles, shard_fraction: float, key_fraction: float
 ) -> Interval:
-    """The interval of events per row from the shard, the events and the rows of each key (K,).
-
-    Wilson's for the effective number of rows. If shards were left out, Student's t: their differences are uncertain.
-    """
+    """Wilson's interval of events per row, with Student's t, from the shard, events and rows of each key (K,)."""
     total, count = float(rows.sum()) or 1.0, int(shards.max()) + 1
     share, freedom = float(events.sum()) / total, count - 1 if shard_fraction < 1 else len(rows)
+    if shard_fraction == key_fraction == 1:
+        return share, share
     if not freedom:  # one shard says nothing about the others
         return 0.0, 1.0
     residuals = events - share * rows
     between = (1 - shard_fraction) * count / max(1, count - 1) * (np.bincount(shards, residuals) ** 2).sum()
     variance = float(between + shard_fraction * (1 - key_fraction) * (residuals**2).sum())
-    is_whole = shard_fraction == key_fraction == 1
-    size = 1e12 if is_whole else share * (1 - share) * total**2 / variance if variance else len(rows)
+    size = share * (1 - share) * total**2 / variance if variance else len(rows)
     return wilson_interval(share * size, size, float(stats.t.ppf(0.975, freedom)))

@@ -24,7 +24,7 @@ from auditor.run.engine import AuditEngine, LocalEngine
 from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
-from auditor.sweep.sampled_shards import draw_sample
+from auditor.sweep.sampled_shards import draw_shards
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import find_stored_model, publish_carried_columns
 from model.backbone import Backbone
@@ -57,7 +57,7 @@ def run_audit(
     corpus = corpus or open_corpus(config.corpus, config.options)
     sample: dict[str, float] = {}
     if config.sample:
-        corpus, sample = draw_sample(corpus, config.limit, config.score.seed)
+        corpus, sample = draw_shards(corpus, config.limit, config.score.seed)
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = begin_manifest(folder, corpus, model, config, sample)

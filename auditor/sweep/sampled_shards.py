@@ -17,7 +17,7 @@ MARK = " sample "  # in the fingerprint of a sample, before seed and fraction
 
 
 @dataclass(frozen=True, slots=True)
-class SampledShard:
+class ShardPart:
     """A random fraction of the samples of a shard, or the `rest` of them."""
 
     shard: Shard
@@ -45,20 +45,20 @@ class SampledShard:
         return number < self.fraction * 2**32
 
 
-def draw_sample(corpus: Corpus, limit: int, seed: int) -> tuple[Corpus, dict[str, float]]:
-    """Return about `limit` keys of random shards, and their record in the manifest; opens one shard to count keys."""
+def draw_shards(corpus: Corpus, limit: int, seed: int) -> tuple[Corpus, dict[str, float]]:
+    """Return about `limit` keys of random shards, and their record in the manifest; counts the keys of one shard."""
     order = np.random.default_rng(seed).permutation(len(corpus.shards)).tolist()
     with corpus.shards[order[0]].open() as opened:
         size = max(1, len(opened.samples))
     count = min(len(order), max(SHARDS, -(-limit // size)))
     fraction = min(1.0, limit / size / count)
-    shards = [SampledShard(corpus.shards[number], seed, fraction) for number in order[:count]]
+    shards = [ShardPart(corpus.shards[number], seed, fraction) for number in order[:count]]
     return replace(corpus, shards=shards), {"seed": seed, "fraction": fraction, "of_shards": len(order)}
 
 
 def skip_swept_samples(folder: Folder, shard: Shard, settings: str) -> Shard:
     """Return the rest of a shard if its file in the audit holds a sample of the same content, else the shard."""
-    if isinstance(shard, SampledShard) and shard.rest:  # it has changed
+    if isinstance(shard, ShardPart) and shard.rest:  # it has changed
         shard = shard.shard
     name = name_embeddings_file(shard.name)
     metadata = folder.table_metadata(name)
@@ -66,5 +66,5 @@ def skip_swept_samples(folder: Folder, shard: Shard, settings: str) -> Shard:
     with suppress(AuditorError, OSError):  # opening the shard reports it
         if sample and metadata["settings"] == settings and content == shard.fingerprint() and folder.is_sound(name):
             seed, fraction = sample.split()
-            return SampledShard(shard, int(seed), float(fraction), rest=True)
+            return ShardPart(shard, int(seed), float(fraction), rest=True)
     return shard

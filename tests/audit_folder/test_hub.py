@@ -104,7 +104,7 @@ def test_a_busy_hub_is_asked_again(hub: Hub, pattern: str, status: int) -> None:
 def test_a_hub_that_stays_busy_is_one_line(hub: Hub) -> None:
     url = add_tables(hub, 1)
     hub.fail("/api/datasets/org/photos", 429, 20)
-    with pytest.raises(StorageError, match=r"limits the number of requests: wait some minutes, or set HF_TOKEN"):
+    with pytest.raises(StorageError, match=r"limits requests: wait some minutes, or set HF_TOKEN"):
         open_corpus(url)
     assert hub.count("/api/datasets/") == len(store.PAUSES) + 1
 
@@ -119,7 +119,7 @@ def test_missing_private_gated_and_wrong_revision_are_one_line(hub: Hub, monkeyp
         gated: "gated: accept its terms on its page and set HF_TOKEN",
         f"{open_url}@v9": "no such revision",
         f"{open_url}/nowhere": "does not exist",
-        "hf://open": "write hf://datasets/ORG/NAME",
+        "hf://datasets/open": "write hf://datasets/ORG/NAME",
     }
     for url, message in cases.items():
         with pytest.raises(AuditorError) as caught:
