@@ -107,7 +107,7 @@ class OpenShard:
     samples: list[Sample]
     problems: list[str]
     read: Callable[[Media], bytes] = field(repr=False)  # raises `auditor.corpus.read_medium.MediaError`
-    earlier: npt.NDArray[np.bool_] | None = None  # (rows,) of the whole shard, if only those not marked are open
+    old_row_mask: npt.NDArray[np.bool_] | None = None  # (rows,) of the whole shard, if only those not marked are open
 
 
 @runtime_checkable

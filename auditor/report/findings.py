@@ -115,7 +115,8 @@ class Findings:
         lines = [line for finding in first for line in finding.lines(short=short)]
         if rest := len(self) - len(first):
             lines.append(f"{rest} more: auditor summary {quote_for_shell(self.path)}")
-        return ["findings, worst first:", *lines]
+        sample = " (shares of the whole corpus, 95%)" * any(finding.interval for finding in self)
+        return [f"findings, worst first{sample}:", *lines]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

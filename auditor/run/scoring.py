@@ -138,16 +138,16 @@ def settle_shares(manifest: Manifest, folder: Folder) -> None:
                 ends = {"pi0": whole.left, "pi0_low": whole.left_low, "pi0_high": whole.left_high}
                 if manifest.sample:
                     rows = f"(p_mismatch) FILTER (kind = '{kind}')"
-                    [drawn] = estimate_intervals(database, [(f"sum{rows}", f"count{rows}")])
-                    ends |= widen_interval(ends, drawn)
+                    [interval] = estimate_intervals(database, [(f"sum{rows}", f"count{rows}")])
+                    ends |= add_sampling_error(ends, interval)
                 manifest.statistics[kind] |= {"pi0_of_reference": manifest.statistics[kind]["pi0"], **ends}
     manifest.save(folder)
 
 
-def widen_interval(ends: Mapping[str, Any], drawn: tuple[float, float]) -> dict[str, float]:
+def add_sampling_error(ends: Mapping[str, Any], interval: tuple[float, float]) -> dict[str, float]:
     """Add the error of drawing a sample to that of the estimate."""
     share, low, high = ends.values()
-    below, above = math.hypot(share - low, share - drawn[0]), math.hypot(high - share, drawn[1] - share)
+    below, above = math.hypot(share - low, share - interval[0]), math.hypot(high - share, interval[1] - share)
     return {"pi0_low": max(0.0, share - below), "pi0_high": min(1.0, share + above)}
 
 

@@ -42,7 +42,7 @@ class EmbeddingsFile:
         self.carried: pa.Table | None = None  # columns of the corpus, one row for each row of the shard
         self.status: Counter[str] = Counter()
         self.new_rows: list[pa.Table] = []  # that `publish` writes, if an earlier sweep has written others
-        self.old_rows = None if start.earlier is None else folder.read_table(name_embeddings_file(start.shard))
+        self.old_rows = None if start.old_row_mask is None else folder.read_table(name_embeddings_file(start.shard))
         self.uids = DistinctUids(start.shard, self.old_rows["uid"].to_pylist() if self.old_rows else ())
         self.schema = arrow_schema.build_embeddings_schema(dim)
         with contextlib.ExitStack() as cleanup:  # an error in this block leaves no file behind
@@ -56,7 +56,7 @@ class EmbeddingsFile:
         if self.start.own_uids:
             table = self.uids.separate(table)
         try:
-            if self.start.earlier is None:
+            if self.start.old_row_mask is None:
                 self.writer.write_table(table)
             else:
                 self.new_rows.append(table)
@@ -80,8 +80,8 @@ class EmbeddingsFile:
             time.monotonic() - self.start_time,
             own_uids=self.start.own_uids,
         )
-        if self.start.earlier is not None:
-            report = self._add_earlier_rows(self.start.earlier, report)
+        if self.start.old_row_mask is not None:
+            report = self._add_old_rows(self.start.old_row_mask, report)
         metadata = {"fingerprint": self.start.fingerprint, "settings": self.settings}
         metadata |= {"report": json.dumps(asdict(report)), CHECKSUM_KEY: EMPTY_CHECKSUM}
         self.writer.add_key_value_metadata(metadata)
@@ -91,9 +91,9 @@ class EmbeddingsFile:
         self.cleanup.close()
         return report
 
-    def _add_earlier_rows(self, earlier: npt.NDArray[np.bool_], report: ShardReport) -> ShardReport:
+    def _add_old_rows(self, mask: npt.NDArray[np.bool_], report: ShardReport) -> ShardReport:
         """Write the old and the new rows in the order of the shard."""
-        order = np.argsort(np.argsort(~earlier, kind="stable"))
+        order = np.argsort(np.argsort(~mask, kind="stable"))
         table = pa.concat_tables([self.old_rows, *self.new_rows]).take(order)
         self.writer.write_table(table, row_group_size=1024)
         old = json.loads(self.folder.table_metadata(name_embeddings_file(report.shard))["report"])

@@ -18,27 +18,31 @@ MARK = " sample "  # in the fingerprint of a sample, before seed and fraction
 
 @dataclass(frozen=True, slots=True)
 class ShardPart:
-    """A random fraction of the samples of a shard, or the `rest` of them."""
+    """A random fraction of the samples of a shard, or the `complement` of it."""
 
     shard: Shard
     seed: int
     fraction: float
-    rest: bool = False
+    complement: bool = False
 
     @property
     def name(self) -> str:
         return self.shard.name
 
     def fingerprint(self) -> str:
-        return self.shard.fingerprint() + ("" if self.rest else f"{MARK}{self.seed} {self.fraction!r}")
+        return self.shard.fingerprint() + ("" if self.complement else f"{MARK}{self.seed} {self.fraction!r}")
 
     @contextmanager
     def open(self) -> Iterator[OpenShard]:
         with self.shard.open() as opened:
-            drawn = [self.draws(sample.key) for sample in opened.samples]
-            samples = [sample for sample, part in zip(opened.samples, drawn, strict=True) if part != self.rest]
+            choices = [self.draws(sample.key) for sample in opened.samples]
+            samples = [
+                sample
+                for sample, is_chosen in zip(opened.samples, choices, strict=True)
+                if is_chosen != self.complement
+            ]
             rows = [max(1, len(sample.captions)) for sample in opened.samples]
-            yield replace(opened, samples=samples, earlier=np.repeat(drawn, rows) if self.rest else None)
+            yield replace(opened, samples=samples, old_row_mask=np.repeat(choices, rows) if self.complement else None)
 
     def draws(self, key: str) -> bool:
         number = int(digest(f"{self.seed} {self.name} {key}".encode(errors="replace"))[:8], 16)
@@ -58,7 +62,7 @@ def draw_shards(corpus: Corpus, limit: int, seed: int) -> tuple[Corpus, dict[str
 
 def skip_swept_samples(folder: Folder, shard: Shard, settings: str) -> Shard:
     """Return the rest of a shard if its file in the audit holds a sample of the same content, else the shard."""
-    if isinstance(shard, ShardPart) and shard.rest:  # it has changed
+    if isinstance(shard, ShardPart) and shard.complement:  # it has changed
         shard = shard.shard
     name = name_embeddings_file(shard.name)
     metadata = folder.table_metadata(name)
@@ -66,5 +70,5 @@ def skip_swept_samples(folder: Folder, shard: Shard, settings: str) -> Shard:
     with suppress(AuditorError, OSError):  # opening the shard reports it
         if sample and metadata["settings"] == settings and content == shard.fingerprint() and folder.is_sound(name):
             seed, fraction = sample.split()
-            return ShardPart(shard, int(seed), float(fraction), rest=True)
+            return ShardPart(shard, int(seed), float(fraction), complement=True)
     return shard

@@ -117,8 +117,8 @@ class Sweeper:
         with opened.closing:
             own_uids = any(sample.uid for sample in contents.samples)
             problems = tuple(contents.problems)
-            keys, earlier = len(contents.samples), contents.earlier
-            yield ShardStart(shard.name, opened.fingerprint, keys, problems, own_uids, earlier)
+            keys, mask = len(contents.samples), contents.old_row_mask
+            yield ShardStart(shard.name, opened.fingerprint, keys, problems, own_uids, mask)
             end: SweepEvent = ShardEnd()
             try:
                 yield from map(self._tokenize, decode_samples(contents, self.pool, self.config.context))

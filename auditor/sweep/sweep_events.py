@@ -35,7 +35,7 @@ class ShardStart:
     keys: int
     problems: tuple[str, ...]
     own_uids: bool = False
-    earlier: npt.NDArray[np.bool_] | None = None  # (rows,): the rows that an earlier sweep of a sample has written
+    old_row_mask: npt.NDArray[np.bool_] | None = None  # (rows,): the rows that an earlier sweep of a sample has written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
