@@ -7,11 +7,12 @@ SOURCES := auditor model dashboard jobs docs examples tests
 # With it set, each process would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast test-cluster lint style types pytest dashboard bench install browser clean
+.PHONY: help demo test test-fast test-cluster lint style types pytest dashboard docs bench install browser clean
 
 help:
 	@echo "make demo       generate a corpus with known defects, train a small model, audit it, write a report"
 	@echo "make dashboard  browse the demo's audit"
+	@echo "make docs       build the documentation as a site in site/, with the demo's report if make demo was run"
 	@echo "make test       ruff, mypy --strict and all tests; first installs .venv and, as root, Chromium (WORKERS=3)"
 	@echo "make test-fast  the fast tests alone: no browser, no Ray, no training; under 90 seconds"
 	@echo "make test-cluster  the tests that start several raylets"
@@ -33,6 +34,12 @@ demo/audit/manifest.json:
 
 dashboard: install demo/audit/manifest.json
 	$(BIN)/auditor dashboard demo/audit
+
+# Open site/index.html; it needs neither a server nor the network.
+docs: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 lint: style types
 
@@ -77,4 +84,4 @@ bench: install
 	  echo "== $$name"; $(BIN)/python -m tests.bench.$$name; done
 
 clean:
-	rm -rf .venv demo bench-results build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv demo site bench-results build *.egg-info .mypy_cache .ruff_cache .pytest_cache

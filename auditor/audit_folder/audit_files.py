@@ -139,9 +139,22 @@ def list_audit_notes(files: AuditFiles) -> list[str]:
     failed = manifest.get("failed_shards") or []
     if failed:
         notes.append(f"{len(failed):,} shards failed, the first of them {failed[0].get('shard')}")
+    if manifest.get("state") == "complete" and manifest.get("sample"):
+        notes.append(describe_sample(manifest))
     if manifest.get("state") == "complete" and (manifest.get("settings") or {}).get("words", 0) is None:
         notes.append("captions were judged without their single words: the model has no text encoder for them")
     return notes
+
+
+def describe_sample(manifest: dict[str, Any]) -> str:
+    """Say what the sample is of, and what a full audit would cost."""
+    sample, keys, shards = manifest["sample"], manifest["counts"]["keys"], manifest["corpus"]["shards"]
+    scale = sample["of_shards"] / shards / sample["fraction"]
+    return (
+        f"this is a random sample: {keys:,} of about {keys * scale:,.0f} keys, from {shards:,} of "
+        f"{sample['of_shards']:,} shards. All of them would take {sample['seconds'] * scale / 3600:.2g} hours at this "
+        f"speed and {sample['bytes'] * scale / 1e9:.2g} GB: the same command without --sample goes on from here"
+    )
 
 
 def describe_unexpected_files(files: AuditFiles) -> list[str]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from auditor.audit_folder.folder import Folder, StorageError, describe_os_error
+from auditor.audit_folder.hub import HUB
 from auditor.errors import AuditorError
 from auditor.regular_files import open_regular, parse_json
 
@@ -37,6 +38,8 @@ class LockedError(AuditorError):
 
 def hold_folder_lock(folder: Folder) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a folder. Raises LockedError if another process holds it."""
+    if folder.url.startswith(HUB):
+        raise StorageError(f"{folder.url}: each write would be a commit on the hub; write to a folder and upload it")
     return _lock_local_folder(folder) if folder.local else _lock_remote_folder(folder)
 
 

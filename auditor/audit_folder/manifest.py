@@ -63,6 +63,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
     "shard_priors": {"": NUMBER},
     "fitted_on": (list, type(None)),
     "drift": [{}],
+    "sample": dict.fromkeys(("seed", "fraction", "of_shards", "seconds", "bytes"), NUMBER),
 }
 
 
@@ -128,6 +129,7 @@ class Manifest:
     shard_priors: dict[str, float] = field(default_factory=dict)  # log-odds added to p_mismatch of a shard
     fitted_on: list[str] | None = None  # shards of the corpus-wide statistics, if others were added later
     drift: list[dict[str, Any]] = field(default_factory=list)  # of the added shards
+    sample: dict[str, float] = field(default_factory=dict)  # of which the audit is; empty: the whole corpus
 
     def save(self, folder: Folder) -> None:
         folder.write_json(MANIFEST_NAME, asdict(self))

@@ -61,10 +61,11 @@ def audit_options(command: Function) -> Function:
 def command(devices: str | None, as_json: bool, **values: Any) -> None:
     """Sweep CORPUS and score every pair: find broken files, ambiguous samples and mismatched pairs.
 
-    CORPUS is WebDataset shards (a path, a folder, a glob, braces; local or s3://, gs://, ...), a folder of media with
-    .txt files beside them, a table (CSV, TSV, JSONL, Parquet), coco:captions.json::images/, or, for timed captions by
-    video as in ActivityNet and HowTo100M, timed:captions.json::videos/. Stored embeddings are audited without media
-    and without a model: datacomp:FOLDER, clip-retrieval:FOLDER, or Parquet with two columns of vectors.
+    CORPUS is WebDataset shards (a path, a folder, a glob, braces; local or s3://, gs://, hf://datasets/ORG/NAME,
+    ...), a folder of media with .txt files beside them, a table (CSV, TSV, JSONL, Parquet),
+    coco:captions.json::images/, or, for timed captions by video as in ActivityNet and HowTo100M,
+    timed:captions.json::videos/. Stored embeddings are audited without media and without a model: datacomp:FOLDER,
+    clip-retrieval:FOLDER, or Parquet with two columns of vectors.
 
     \b
     auditor audit 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k

@@ -63,6 +63,7 @@ def command(
     auditor filter audit/ --lose-at-most 5% --by uncertainty_text --out clear/
     auditor filter audit/ --lose-at-most 2% --tiers 3 --out tiers/
     auditor filter audit/ --where "license = 'cc-by'" --out kept.csv
+    auditor filter audit/ --recommended --out hf://datasets/ME/CLEAN
     """
     if not out and not dry_run:
         raise click.UsageError("name a target with --out, or preview with --dry-run")

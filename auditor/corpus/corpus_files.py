@@ -12,7 +12,9 @@ from typing import IO, Any
 
 import fsspec
 
+from auditor.audit_folder.hub import HUB, explain_hub_errors, retry
 from auditor.corpus.shard import CorpusError
+from auditor.errors import AuditorError
 from auditor.regular_files import leads_outside, open_regular_file
 
 Info = Mapping[str, Any]  # of the store about one object: at least `size`, usually a digest
@@ -41,8 +43,13 @@ def open_store(url: str) -> Iterator[tuple[Any, str]]:
             raise CorpusError(f"{url} needs a package that is not installed: {error}") from error
         except ValueError as error:
             raise CorpusError(f"{url}: {error}") from error
+        if url.startswith(HUB):
+            with explain_hub_errors(url):
+                retry(partial(fs.resolve_path, path))  # remembers the repository, so that no later call asks for it
+                yield fs, str(path)
+            return
         yield fs, str(path)
-    except (FileNotFoundError, CorpusError):
+    except (FileNotFoundError, AuditorError):
         raise
     except Exception as error:  # each store has its own error types: botocore, aiohttp, google, ...
         raise CorpusError(f"{url} cannot be read: {type(error).__name__}: {error}") from error
@@ -65,7 +72,7 @@ def open_copy(path: str) -> IO[bytes]:
         handle, copy = tempfile.mkstemp(prefix="auditor-", suffix=".shard")
         os.close(handle)
         try:
-            fs.get_file(name, copy)
+            retry(partial(fs.get_file, name, copy))
             return open(copy, "rb")
         finally:
             with suppress(FileNotFoundError):

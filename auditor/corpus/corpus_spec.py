@@ -16,6 +16,7 @@ from typing import Any
 
 from braceexpand import braceexpand
 
+from auditor.audit_folder.hub import pin_revision
 from auditor.corpus.corpus_files import expand_glob, is_url, list_files, make_path_absolute, open_store, path_exists
 from auditor.corpus.shard import CorpusError
 
@@ -95,7 +96,7 @@ def _find_part_paths(part: str) -> list[CorpusPath]:
         raise CorpusError(f"{part!r}: pipe: runs a command and is never opened; give a path or an fsspec URL instead")
     if not part:
         raise CorpusError("an empty path in the list: `::` stands between two paths")
-    part = os.path.expanduser(part)
+    part = pin_revision(os.path.expanduser(part))
     if path_exists(make_path_absolute(part)):  # an existing name that contains braces or stars
         return [_build_corpus_path(part)]
     patterns = expand_braces(part)

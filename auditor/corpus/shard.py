@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.corpus.sample import Media, Sample
@@ -118,6 +120,7 @@ class OpenShard:
     samples: list[Sample]
     problems: list[str]
     read: Callable[[Media], bytes] = field(repr=False)  # raises `auditor.corpus.read_medium.MediaError`
+    old_row_mask: npt.NDArray[np.bool_] | None = None  # (rows,) of the whole shard, if only those not marked are open
 
 
 @runtime_checkable

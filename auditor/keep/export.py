@@ -13,13 +13,16 @@ of keys cannot omit captions.
 """
 
 import csv
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.hub import HUB, stage_upload
 from auditor.keep.export_shards import export_shards
 from auditor.keep.export_table import export_input_table
 from auditor.keep.export_target import (
@@ -59,6 +62,10 @@ def export_subset(
     """
     target = str(target)
     form = parse_target_form(target)
+    if target.startswith(HUB):
+        options: dict[str, Any] = {"shard_size": shard_size, "input_columns": input_columns, "progress": progress}
+        with stage_upload(target, is_folder=form == "webdataset", force=force) as local:
+            return replace(export_subset(subset, local, **options), target=target)
     if form == "webdataset":
         check_outside_corpus(subset, target)
         return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)

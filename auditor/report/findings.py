@@ -5,7 +5,7 @@ The same list ends `auditor audit` and opens the summary, the report and the das
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -14,6 +14,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
 from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
 from auditor.report.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
+from auditor.report.sampled_shares import estimate_intervals
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
 
@@ -47,9 +48,12 @@ class Finding:
     where: str
     sort: str  # column that orders the rows, the clearest first; empty: corpus order
     examples: list[dict[str, Any]]
+    interval: tuple[float, float] | None = None  # 95%, of the share in the whole corpus, if the audit is a sample
 
     @property
     def percent(self) -> str:
+        if self.interval:
+            return f"{self.share:.1%} ({100 * self.interval[0]:.1f} to {100 * self.interval[1]:.1f})"
         return "< 0.1%" if self.share < 0.0005 else f"{self.share:.1%}"
 
     def describe(self) -> str:
@@ -111,7 +115,8 @@ class Findings(NotebookView):
         lines = [line for finding in first for line in finding.lines(short=short)]
         if rest := len(self) - len(first):
             lines.append(f"{rest} more: auditor summary {quote_for_shell(self.path)}")
-        return ["findings, worst first:", *lines]
+        sample = " (shares of the whole corpus, 95%)" * any(finding.interval for finding in self)
+        return [f"findings, worst first{sample}:", *lines]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -144,7 +149,18 @@ def find_findings(database: AuditDatabase) -> Findings:
         build_finding(database, rules, counts, number, total, [next(rows) for _ in own_places])
         for number, own_places in zip(numbers, places, strict=True)
     ]
+    if database.manifest.get("sample"):
+        findings = add_intervals(database, findings)
     return Findings(database.path, findings, [] if findings else find_weak_spots(database, rules))
+
+
+def add_intervals(database: AuditDatabase, findings: list[Finding]) -> list[Finding]:
+    """Add the intervals of a sample; its copies and faults say nothing about the whole corpus."""
+    sums = [(f"count(*) FILTER ({database.where(finding.where)})", "count(*)") for finding in findings]
+    return [
+        finding if finding.name in (*FAULT_TITLES, "duplicates") else replace(finding, interval=interval)
+        for finding, interval in zip(findings, estimate_intervals(database, sums), strict=True)
+    ]
 
 
 def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[RuleRows]:

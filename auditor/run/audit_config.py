@@ -19,6 +19,12 @@ class AuditConfig:
     sweep: SweepConfig = field(default_factory=SweepConfig)
     score: ScoreConfig = field(default_factory=ScoreConfig)
     device: str = "cpu"
+    sample: bool = setting(
+        False,
+        "Audit random keys of random shards first; without --sample and --limit, go on from there.",
+        advanced=False,
+    )
+    limit: int = setting(10_000, "About how many keys a sample has.", advanced=False, minimum=1)
     logit_scale: float = setting(100.0, "Logit scale of the model that made the stored embeddings.", above=0)
     max_error_rate: float = setting(0.5, "Stop if more than this share of the rows fails.", share=True)
     allow_random_weights: bool = setting(False, "Accept a model without trained weights (for tests).")

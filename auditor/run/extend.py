@@ -63,6 +63,8 @@ def extend_audit(
     settings = fingerprint_sweep(model, config.sweep)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = Manifest.load(folder)
+        if manifest.sample:
+            raise AuditError(f"{config.out} is a sample: finish it without --extend and --sample first")
         refuse_other_model(folder, manifest, describe_audit_model(model, config))
         old = list_fitted_shards(folder, manifest)
         # A finished extension includes its shards; those of an interrupted extension may have changed since.

@@ -26,6 +26,7 @@ from auditor.run.engine import AuditEngine, LocalEngine
 from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
+from auditor.sweep.sampled_shards import draw_shards
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import find_stored_model, publish_carried_columns
 from model.backbone import Backbone
@@ -56,9 +57,12 @@ def run_audit(
     folder = Folder(config.out)
     check_output_folder(folder, config.corpus, force=config.force)
     corpus = corpus or open_corpus(config.corpus, config.options)
+    sample: dict[str, float] = {}
+    if config.sample:
+        corpus, sample = draw_shards(corpus, config.limit, config.score.seed)
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
-        manifest = begin_manifest(folder, corpus, model, config)
+        manifest = begin_manifest(folder, corpus, model, config, sample)
         engine = make_engine(folder, model, config)
         reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
         account_for_shards(corpus, reports, manifest)
@@ -142,18 +146,23 @@ def describe_audit_model(model: CorpusModel, config: AuditConfig) -> dict[str, A
     return {**settings, **model.describe()}
 
 
-def begin_manifest(folder: Folder, corpus: Corpus, model: CorpusModel, config: AuditConfig) -> Manifest:
+def begin_manifest(
+    folder: Folder, corpus: Corpus, model: CorpusModel, config: AuditConfig, sample: dict[str, float]
+) -> Manifest:
     """Write the manifest of a new or resumed audit; refuse a folder with the audit of another corpus or model."""
     fresh = Manifest(
         corpus={"spec": corpus.spec, "root": corpus.root, "shards": len(corpus.shards), **asdict(config.options)},
         model=describe_audit_model(model, config),
         settings={"sweep": asdict(config.sweep), "score": asdict(config.score), "device": config.device},
+        sample=sample,
     )
     if folder.exists(MANIFEST_NAME):
         old = Manifest.load(folder)
         for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
             _refuse_difference(folder, f"corpus {name}", old.corpus.get(name) or None, fresh.corpus[name] or None)
         refuse_other_model(folder, old, fresh.model)
+        if not sample.items() <= old.sample.items():
+            raise AuditError(f"{folder.url} has another sample, or the whole corpus: use another --out")
         fresh.created, fresh.id = old.created, old.id
     folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
@@ -250,5 +259,7 @@ def account_for_shards(corpus: Corpus, reports: Sequence[ShardReport], manifest:
         status.update(report.status)
     manifest.counts = {"keys": sum(r.keys for r in reports), "rows": status.total(), "status": dict(status)}
     manifest.shards = {r.shard: r.rows for r in reports if r.failure is None}
+    if manifest.sample:
+        manifest.sample["seconds"] = sum(r.seconds for r in reports)
     manifest.failed_shards = [{"shard": r.shard, "message": r.failure} for r in reports if r.failure is not None]
     manifest.shard_problems = [{"shard": r.shard, "message": m} for r in reports for m in r.problems]

@@ -1,10 +1,12 @@
 """The cheap pass of an audit: scores every shard, finds faults, and writes the complete manifest."""
 
 import contextlib
+import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from auditor.errors import AuditError
 from auditor.keep.thresholds import NOTHING, ThresholdError, compute_cuts, count_pairs
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
+from auditor.report.sampled_shares import estimate_intervals
 from auditor.run.engine import AuditEngine
 from auditor.schema import FLAG_THRESHOLD, FLAGS
 from auditor.score.corpus_statistics import ScoreContext, prepare_context
@@ -133,13 +136,26 @@ def settle_shares(manifest: Manifest, folder: Folder) -> None:
             with contextlib.suppress(ThresholdError):  # none of its rows has p_mismatch
                 [whole] = compute_cuts(count_pairs(database, f"kind = '{kind}'"), [NOTHING])
                 ends = {"pi0": whole.left, "pi0_low": whole.left_low, "pi0_high": whole.left_high}
+                if manifest.sample:
+                    rows = f"(p_mismatch) FILTER (kind = '{kind}')"
+                    [interval] = estimate_intervals(database, [(f"sum{rows}", f"count{rows}")])
+                    ends |= add_sampling_error(ends, interval)
                 manifest.statistics[kind] |= {"pi0_of_reference": manifest.statistics[kind]["pi0"], **ends}
     manifest.save(folder)
+
+
+def add_sampling_error(ends: Mapping[str, Any], interval: tuple[float, float]) -> dict[str, float]:
+    """Add the error of drawing a sample to that of the estimate."""
+    share, low, high = ends.values()
+    below, above = math.hypot(share - low, share - interval[0]), math.hypot(high - share, interval[1] - share)
+    return {"pi0_low": max(0.0, share - below), "pi0_high": min(1.0, share + above)}
 
 
 def finish_manifest(manifest: Manifest, folder: Folder) -> None:
     folder.sweep_temporary("", "embeddings", "samples", "head")  # left by workers that died
     manifest.state, manifest.scoring = "complete", None
+    if manifest.sample:
+        manifest.sample["bytes"] = folder.bytes_in("")
     manifest.finished, manifest.versions = format_current_time(), read_versions()
     manifest.save(folder)
     settle_shares(manifest, folder)

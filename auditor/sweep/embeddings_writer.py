@@ -4,9 +4,11 @@ import contextlib
 import json
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,7 +41,9 @@ class EmbeddingsFile:
         self.keys = 0
         self.carried: pa.Table | None = None  # columns of the corpus, one row for each row of the shard
         self.status: Counter[str] = Counter()
-        self.uids = DistinctUids(start.shard)
+        self.new_rows: list[pa.Table] = []  # that `publish` writes, if an earlier sweep has written others
+        self.old_rows = None if start.old_row_mask is None else folder.read_table(name_embeddings_file(start.shard))
+        self.uids = DistinctUids(start.shard, self.old_rows["uid"].to_pylist() if self.old_rows else ())
         self.schema = arrow_schema.build_embeddings_schema(dim)
         with contextlib.ExitStack() as cleanup:  # an error in this block leaves no file behind
             self.path: Path = cleanup.enter_context(folder.writing(name_embeddings_file(start.shard)))
@@ -52,7 +56,10 @@ class EmbeddingsFile:
         if self.start.own_uids:
             table = self.uids.separate(table)
         try:
-            self.writer.write_table(table)
+            if self.start.old_row_mask is None:
+                self.writer.write_table(table)
+            else:
+                self.new_rows.append(table)
         except OSError as error:
             raise StorageError(f"cannot write {self.path}: {describe_os_error(error)}") from error
         status = Counter(table.column("status").to_pylist())
@@ -73,6 +80,8 @@ class EmbeddingsFile:
             time.monotonic() - self.start_time,
             own_uids=self.start.own_uids,
         )
+        if self.start.old_row_mask is not None:
+            report = self._add_old_rows(self.start.old_row_mask, report)
         metadata = {"fingerprint": self.start.fingerprint, "settings": self.settings}
         metadata |= {"report": json.dumps(asdict(report)), CHECKSUM_KEY: EMPTY_CHECKSUM}
         self.writer.add_key_value_metadata(metadata)
@@ -81,6 +90,15 @@ class EmbeddingsFile:
             extra_columns.write_columns(self.folder, extra_columns.CARRIED, self.start.shard, self.carried)
         self.cleanup.close()
         return report
+
+    def _add_old_rows(self, mask: npt.NDArray[np.bool_], report: ShardReport) -> ShardReport:
+        """Write the old and the new rows in the order of the shard."""
+        order = np.argsort(np.argsort(~mask, kind="stable"))
+        table = pa.concat_tables([self.old_rows, *self.new_rows]).take(order)
+        self.writer.write_table(table, row_group_size=1024)
+        old = json.loads(self.folder.table_metadata(name_embeddings_file(report.shard))["report"])
+        status, seconds = dict(Counter(table["status"].to_pylist())), report.seconds + old["seconds"]
+        return replace(report, keys=report.keys + old["keys"], status=status, seconds=seconds)
 
     def _write_checksum(self, kind: type[BaseException] | None, *_: object) -> None:
         """Runs after the writer is closed and before the file gets its final name."""

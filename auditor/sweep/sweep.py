@@ -23,6 +23,7 @@ from auditor.errors import AuditorError
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.embeddings_writer import CHANGED, READINGS
 from auditor.sweep.prefetch import Prefetch
+from auditor.sweep.sampled_shards import skip_swept_samples
 from auditor.sweep.shard_encoder import ShardFile
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import (
@@ -78,7 +79,8 @@ class Sweeper:
 
     def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
         """Sweep shards in order; report each when its file is in place."""
-        opened_shards = Prefetch(open_shards(shards), weigh=lambda _: 1, budget=1)
+        remaining = (skip_swept_samples(self.folder, shard, self.settings) for shard in shards)
+        opened_shards = Prefetch(open_shards(remaining), weigh=lambda _: 1, budget=1)
         events = Prefetch(self._decode(opened_shards), weigh=_count_pixel_bytes, budget=AHEAD)
         encoding = self._encode(events, watch)
         try:
@@ -103,6 +105,7 @@ class Sweeper:
             changed = yield from self._decode_once(opened)
             for _ in range(READINGS - 1):
                 if changed is not None:
+                    changed = skip_swept_samples(self.folder, changed, self.settings)
                     changed = yield from self._decode_once(open_shard(changed))
             if changed is not None:
                 yield ShardFailure(changed.name, CHANGED)
@@ -116,7 +119,8 @@ class Sweeper:
         with opened.closing:
             own_uids = any(sample.uid for sample in contents.samples)
             problems = tuple(contents.problems)
-            yield ShardStart(shard.name, opened.fingerprint, len(contents.samples), problems, own_uids)
+            keys, mask = len(contents.samples), contents.old_row_mask
+            yield ShardStart(shard.name, opened.fingerprint, keys, problems, own_uids, mask)
             end: SweepEvent = ShardEnd()
             try:
                 yield from map(self._tokenize, decode_samples(contents, self.pool, self.config.context))

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from auditor.corpus.sample import Problem, Sample
@@ -33,6 +35,7 @@ class ShardStart:
     keys: int
     problems: tuple[str, ...]
     own_uids: bool = False
+    old_row_mask: npt.NDArray[np.bool_] | None = None  # (rows,): the rows that an earlier sweep of a sample has written
 
 
 @dataclass(frozen=True, slots=True, eq=False)

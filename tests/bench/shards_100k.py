@@ -98,7 +98,7 @@ def measure(place: Path, count: int, workers: int, scored: bool) -> dict[str, fl
     found: dict[str, float] = {"shards": count, "memory_before_mb": resident()}
     with timed(found, "list_s"):
         corpus = open_corpus(audit.corpus)
-    manifest = begin_manifest(folder, corpus, LoadedModel(Nothing(), None), audit)  # type: ignore[arg-type]
+    manifest = begin_manifest(folder, corpus, LoadedModel(Nothing(), None), audit, {})  # type: ignore[arg-type]
     with timed(found, "sweep_s"):
         account_for_shards(corpus, sweep_corpus(folder, corpus, engine, audit, manifest), manifest)
     found["memory_swept_mb"] = resident()
