@@ -28,13 +28,13 @@ def describe_result(result: LimitResult) -> str:
 def build_junit(check: BudgetResult) -> bytes:
     verdicts = [result.verdict for result in check.results]
     counts = {"tests": len(verdicts), "failures": verdicts.count("fail"), "errors": verdicts.count("cannot tell")}
-    suite = ElementTree.Element("testsuite", name="auditor check", **{name: str(n) for name, n in counts.items()})
+    suite = ElementTree.Element("testsuite", {"name": "auditor check", **{name: str(n) for name, n in counts.items()}})
     for result in check.results:
         name = CONTROLS.sub("?", f"{result.name} {result.bound}")
         case = ElementTree.SubElement(suite, "testcase", classname="auditor.check", name=name)
         if result.verdict in ELEMENTS:
             ElementTree.SubElement(case, ELEMENTS[result.verdict], message=describe_result(result))
-    return ElementTree.tostring(suite, "utf-8", xml_declaration=True)
+    return bytes(ElementTree.tostring(suite, "utf-8", xml_declaration=True))
 
 
 def list_annotations(check: BudgetResult) -> Iterator[str]:

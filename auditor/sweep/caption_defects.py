@@ -154,9 +154,8 @@ def find_defect(caption: str, words: Sequence[str], repeated_words: float) -> tu
 
 def find_loop(caption: str) -> str:
     """Return a sentence that occurs three times, or a run of words that follows itself four times; else ""."""
-    sentences = Counter(
-        s for part in _SENTENCE.findall(caption) if len((s := part.strip(" .!?\n").lower()).split()) > 2
-    )
+    parts = (part.strip(" .!?\n").lower() for part in _SENTENCE.findall(caption))
+    sentences: Counter[str] = Counter(part for part in parts if part.count(" ") > 1)
     if sentences and (most := sentences.most_common(1)[0])[1] >= 3:
         return most[0]
     words = [word.lower() for word in _WORD.findall(caption)]

@@ -8,9 +8,9 @@ import numpy as np
 
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
+from auditor.corpus.corpus_files import digest
 from auditor.corpus.shard import Corpus, OpenShard, Shard
 from auditor.errors import AuditorError
-from auditor.sweep.sample_rows import digest
 
 SHARDS = 30  # of a sample, or more if they are small
 MARK = " sample "  # in the fingerprint of a sample, before seed and fraction
