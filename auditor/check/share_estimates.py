@@ -7,7 +7,7 @@ is estimated by the model or by labels, whichever is narrower.
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, get_args
 
@@ -24,6 +24,7 @@ from auditor.query.corpus_groups import describe_group, group_rows
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_literal
 from auditor.report.finding_rules import FAULT_TITLES, list_rules
+from auditor.report.sampled_shares import estimate_intervals
 from auditor.review.certificate import certify
 from auditor.review.label_sample import count_labels, fetch_sample_marks, list_label_samples
 from auditor.sweep.caption_facts import Likeness
@@ -92,14 +93,20 @@ def estimate_by_labels(database: AuditDatabase) -> Iterator[ShareEstimate]:
 def count_shares(database: AuditDatabase, limit: BudgetLimit) -> Iterator[ShareEstimate]:
     hit, among = database.where(build_share_condition(database, limit)), database.where(limit.among)
     column = database.column(limit.per, "per") if limit.per else "''"
-    is_complete = database.state == "complete" and not database.manifest.get("failed_shards")
+    sample = database.manifest.get("sample")
+    is_complete = database.state == "complete" and not sample and not database.manifest.get("failed_shards")
     groups = database.rows(
         f"SELECT {column} AS value, count(*) AS n, count(*) FILTER ({hit}) AS hits "
         f"FROM {database.table(hit, among, column)} WHERE {among} GROUP BY value HAVING n > 0"
     )
     for group in groups:
         name = describe_group(database, limit.per, column, group["value"], None)[0] if limit.per else ""
-        yield estimate_count(group["hits"], group["n"], name, exact=is_complete)
+        estimate = estimate_count(group["hits"], group["n"], name, exact=is_complete)
+        if sample and not limit.per:  # keys of random shards: more alike than random keys
+            sums = f"count(*) FILTER ({hit} AND {among})", f"count(*) FILTER ({among})"
+            low, high = estimate_intervals(database, [sums])[0]
+            estimate = replace(estimate, low=low, high=high)
+        yield estimate
 
 
 def estimate_count(hits: int, rows: int, group: str = "", *, exact: bool) -> ShareEstimate:

@@ -24,7 +24,9 @@ class AuditConfig:
         "Audit random keys of random shards first; without --sample and --limit, go on from there.",
         advanced=False,
     )
-    limit: int = setting(10_000, "About how many keys a sample has.", advanced=False, minimum=1)
+    limit: int | None = setting(
+        None, "About how many keys a --sample has [default: 10,000].", advanced=False, minimum=1
+    )
     logit_scale: float = setting(100.0, "Logit scale of the model that made the stored embeddings.", above=0)
     max_error_rate: float = setting(0.5, "Stop if more than this share of the rows fails.", share=True)
     allow_random_weights: bool = setting(False, "Accept a model without trained weights (for tests).")

@@ -36,6 +36,7 @@ from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
 MIN_ROWS = 200  # before the error rate can stop a run
+SAMPLE_KEYS = 10_000  # of --sample
 
 MakeEngine = Callable[[Folder, CorpusModel, AuditConfig], AuditEngine]
 
@@ -59,7 +60,9 @@ def run_audit(
     corpus = corpus or open_corpus(config.corpus, config.options)
     sample: dict[str, float] = {}
     if config.sample:
-        corpus, sample = draw_shards(corpus, config.limit, config.score.seed)
+        corpus, sample = draw_shards(corpus, config.limit or SAMPLE_KEYS, config.score.seed)
+    elif config.limit:
+        raise AuditError("--limit is the size of a random sample: add --sample, or leave it out to audit everything")
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = begin_manifest(folder, corpus, model, config, sample)

@@ -102,6 +102,10 @@ def test_a_sample_says_what_it_is_of(corpus: Path, model: str, tmp_path: Path, s
         assert finding.interval is not None
         low, high = finding.interval
         assert low < 0.25 < high and low < finding.share < high and f"({100 * low:.1f} to" in str(opened.findings())
+        (tmp_path / "budget.toml").write_text("[limits]\ncorrupt = 0.25\n")
+        [checked] = opened.check(tmp_path / "budget.toml").results
+        assert checked.verdict == "cannot tell" and checked.estimate is not None
+        assert (checked.estimate.low, checked.estimate.high) == pytest.approx((low, high))
     rescore(str(tmp_path / "audit"), None, read_score_settings(str(tmp_path / "audit")), quiet=True)
     audit(broken, tmp_path / "audit", model)
     with Audit(tmp_path / "audit") as opened:
@@ -154,6 +158,8 @@ def test_samples_that_do_not_include_the_folder_are_refused(
             audit(corpus, tmp_path / "sample", model, limit, seed)
     with pytest.raises(AuditError, match=r"is a sample: finish it"):
         extend_audit(AuditConfig(str(corpus), str(tmp_path / "sample"), model, quiet=True))
+    with pytest.raises(AuditError, match="add --sample"):
+        run_audit(AuditConfig(str(corpus), str(tmp_path / "other"), model, quiet=True, limit=9))
     audit(corpus, tmp_path / "whole", model)
     with pytest.raises(AuditError, match=r"or the whole corpus"):
         audit(corpus, tmp_path / "whole", model, 9)
