@@ -52,7 +52,8 @@ class MediaPlaces:
             raise MediaError("the row names no file")
         if not self.roots:
             seen = f" (the audit says {self.old_root})" if self.old_root else ""
-            raise MediaError(f"this audit was not made here: say with --corpus ROOT where its media are{seen}")
+            where = "with --corpus ROOT, or Audit(..., corpus=ROOT)"
+            raise MediaError(f"this audit was not made here: say where its media are {where}{seen}")
         path = relocate_path(path, self.moved_to, self.old_root) if self.moved_to else path
         file = resolve_stored_path(strip_fragment(path))
         if not any(is_below(file, root, follow_links=self.follow_links) for root in self.roots):

@@ -282,7 +282,7 @@ def test_moved_corpus(made: tuple[Path, Path], tmp_path: Path) -> None:
         pq.write_table(table.set_column(place, "media_path", pa.array(moved)), path)
     manifest["corpus"]["root"], manifest["id"] = "/gone", "0" * 32
     (tmp_path / "audit" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(MediaError, match="say with --corpus ROOT where its media are"):
+    with pytest.raises(MediaError, match="say where its media are with --corpus ROOT"):
         export_subset(Audit(tmp_path / "audit").keep(), tmp_path / "out")
     kept = Audit(tmp_path / "audit", corpus=made[1]).keep()
     export_subset(kept, tmp_path / "out2")

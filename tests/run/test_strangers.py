@@ -177,7 +177,7 @@ def test_media_outside_the_corpus_are_not_exported(
 
 def test_a_foreign_audit_asks_for_its_corpus_once(made: tuple[Path, Path], audit: Path, tmp_path: Path) -> None:
     make_foreign(audit, "/somewhere")
-    with pytest.raises(MediaError, match="say with --corpus ROOT where its media are"):
+    with pytest.raises(MediaError, match="say where its media are with --corpus ROOT"):
         export(audit, tmp_path / "first")
     with Audit(audit, corpus=made[1]) as opened:
         assert opened.media(opened.worst(n=1).to_pylist()[0])
