@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -203,16 +204,14 @@ class Folder:
     def writing(self, name: str) -> Iterator[Path]:
         """Yield a local path to write to. On success it becomes `name`; on failure it is removed."""
         target = self.path(name)
+        staging = os.path.dirname(target) if self.local else tempfile.gettempdir()
+        temporary, handle = f"{staging}/{TEMPORARY}{uuid.uuid4().hex[:12]}", -1  # named first: an interrupt finds it
         try:
             self.fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
-            staging = os.path.dirname(target) if self.local else tempfile.gettempdir()
             if staging not in _SWEPT:
                 _SWEPT.add(staging)
                 remove_abandoned_files(staging)
-            handle, temporary = create_temporary_file(staging)
-        except OSError as error:
-            raise StorageError(f"cannot write {self.address(name)}: {describe_os_error(error)}") from error
-        try:
+            handle = create_locked_file(temporary)
             yield Path(temporary)
             if self.local:
                 os.chmod(temporary, 0o644)
@@ -222,24 +221,25 @@ class Folder:
             else:
                 self.fs.put_file(temporary, target)
         except OSError as error:
-            raise StorageError(f"cannot write {self.address(name)}: {describe_os_error(error)}") from error
+            raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
         finally:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            os.close(handle)
+            if handle >= 0:
+                os.close(handle)
 
     def sweep_temporary(self, *folders: str) -> None:
         for folder in folders if self.local else ():
             remove_abandoned_files(self.path(folder))
 
 
-def create_temporary_file(folder: str) -> tuple[int, str]:
+def create_locked_file(path: str) -> int:
     """Create a file that is locked while its descriptor is open, so other processes see if its writer is alive."""
     while True:
-        handle, path = tempfile.mkstemp(prefix=TEMPORARY, dir=folder)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX)
         if os.path.exists(path):  # else another process removed it before it was locked
-            return handle, path
+            return handle
         os.close(handle)
 
 

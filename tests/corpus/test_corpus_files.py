@@ -135,7 +135,7 @@ def test_folders_tables_and_coco_on_s3(bucket: Bucket) -> None:  # noqa: F811
 
     (folder,) = open_corpus(f"{bucket.url}/media").shards
     assert content(folder) == {"sub/a": (PNG, ("one", "two")), "b": (PNG + b"b", ())}
-    (text,) = open_corpus(f"{bucket.url}/table/t.csv").shards
+    (text,) = open_corpus(f"{bucket.url}/table/t.csv", CorpusOptions(media_root=(bucket.url,))).shards
     with text.open() as opened:
         assert [sample.captions for sample in opened.samples] == [("csv",), ("url",)]
         assert opened.samples[1].media is not None

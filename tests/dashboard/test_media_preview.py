@@ -18,7 +18,7 @@ def test_media_are_cached_and_problems_reported(small: tuple[Path, Path]) -> Non
     again = cache.show(audit.database, rows)
     assert all(one is other for one, other in zip(shown, again, strict=True))
     gone = {**rows[0], "media_path": "/nowhere/00000.tar"}
-    assert "does not exist" in (cache.show(audit.database, [gone])[0].problem or "")
+    assert "is not read" in (cache.show(audit.database, [gone])[0].problem or "")
 
 
 def test_an_unreachable_store_is_tried_again(small: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
+from auditor.corpus.read_medium import MediaPlaces
 from auditor.corpus.shard_writer import write_shard
 from auditor.errors import AuditorError
 from auditor.faults.apply_repair import (
@@ -165,7 +166,7 @@ def test_beside_shards_that_are_listed_is_outside_the_corpus(corpus: Path) -> No
 
 def test_a_moved_corpus_must_be_named(corpus: Path, tmp_path: Path) -> None:
     audit = Audit(corpus / "audit")
-    audit.database.old_root = None
+    audit.database.places = MediaPlaces(())
     repair = Repair("0" * 32, "00000", "s000000", 0, "00000", "s000001", "1" * 32, "shift", 0.99)
     with pytest.raises(FaultsError, match="--corpus"):
         apply_repairs(audit.database, [repair], str(tmp_path / "out"))

@@ -14,6 +14,7 @@ from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors
 from auditor.audit_folder.folder import Folder
 from auditor.cli import cli
+from auditor.errors import AuditError
 from auditor.python_api import Audit
 from auditor.query.search_index import open_vectors
 from auditor.workers.encoder_client import SearchError
@@ -116,8 +117,10 @@ def test_what_cannot_be_searched_is_told(audit: Audit, monkeypatch: pytest.Monke
     ):
         with pytest.raises(SearchError, match=words):
             audit.search(**given)  # type: ignore[arg-type]
+    with pytest.raises(AuditError, match="name its model with --model"):
+        audit.search("a dog")
     with pytest.raises(SearchError, match="cannot be loaded"):
-        audit.search("a dog")  # the model of this audit is not here; by example it still works
+        audit.search("a dog", model="ViT-B-32@openai")  # the model of this audit is not here; by example it still works
     monkeypatch.setattr("auditor.query.search.get_encoder_client", lambda *_: MissingModel())  # it need not start again
     with pytest.raises(SearchError, match=r"cannot search by nothing\.png: "):
         audit.search(image="nothing.png")

@@ -48,10 +48,10 @@ def write_shards(
             "sharpness": pa.array(np.arange(rows, dtype=np.float32), mask=np.arange(rows) % 2 == 1),
             "visual": build_nullable_vectors(visual[chosen], present),
         }
+        stored = np.full(rows, None, object)
         if thumbnails is not None:
-            stored = np.full(rows, None, object)
             stored[present] = thumbnails[chosen]
-            table["thumbnail"] = pa.array(stored, pa.binary(1024))
+        table["thumbnail"] = pa.array(stored, pa.binary(1024))
         folder.write_table(name_embeddings_file(str(number)), pa.table(table))
     return [ShardCounts(str(number), Counter(image=MEDIA), Counter(image=MEDIA)) for number in range(SHARDS)]
 

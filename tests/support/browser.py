@@ -24,6 +24,7 @@ IDLE = """call => {
   if (!idle || window.idleCall !== call) [window.idleCall, window.idleSince] = [call, performance.now()];
   return idle && performance.now() - window.idleSince >= 400;
 }"""
+RUNNING: list[object] = []
 SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -34,10 +35,17 @@ def launch_chromium() -> Iterator[object]:
     path = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
     if path is None:
         pytest.skip("there is no Chromium on this machine")
+    if RUNNING:  # playwright starts once in a process
+        yield RUNNING[0]
+        return
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=path, args=SWITCHES)
-        yield browser
-        browser.close()
+        RUNNING.append(browser)
+        try:
+            yield browser
+        finally:
+            RUNNING.clear()
+            browser.close()
 
 
 def serve_dashboard(audits: list[Path], folder: Path, *options: str) -> tuple[subprocess.Popen[bytes], str]:

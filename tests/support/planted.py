@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.audit_folder import arrow_schema
+from auditor.audit_folder.confirmed_places import ConfirmedPlaces, confirm_places
 from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
@@ -138,7 +139,7 @@ def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: 
     for shard in shards:
         score_shard(folder, shard, context)
     status = {"ok": rows - broken, **({"corrupt": broken} if broken else {})}
-    Manifest(
+    manifest = Manifest(
         corpus={"spec": root, "root": root, "shards": len(shards), "carry": []},
         model={"spec": "", "fingerprint": "invented", "dim": 64, "logit_scale": SCALE, "frames": 1},
         settings={"score": asdict(CONFIG)},
@@ -146,5 +147,7 @@ def _score(folder: Folder, shards: Sequence[str], rows: int, broken: int, root: 
         counts={"keys": rows, "rows": rows, "status": status},
         statistics=context.statistics,
         thresholds=dict.fromkeys(FLAGS, FLAG_THRESHOLD),
-    ).save(folder)
+    )
+    confirm_places(manifest.id, ConfirmedPlaces((root,)))
+    manifest.save(folder)
     return context
