@@ -221,7 +221,7 @@ class Folder:
             else:
                 self.fs.put_file(temporary, target)
         except OSError as error:
-            raise StorageError(f"cannot write {target}: {describe_os_error(error)}") from error
+            raise StorageError(f"cannot write {self.address(name)}: {describe_os_error(error)}") from error
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
