@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from auditor.check.check_audit import BudgetResult, LimitResult
-from auditor.report.findings import Finding
+from auditor.report.findings import Finding, describe_example
 
 WORST = 10  # findings in the summary
 MARKS = {"fail": "❌", "cannot tell": "❔", "pass": "✅"}
@@ -19,7 +19,7 @@ ELEMENTS = {"fail": "failure", "cannot tell": "error"}
 CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-def describe_result(result: LimitResult) -> str:
+def describe_verdict(result: LimitResult) -> str:
     row = result.tabulate()
     sentence = f"{row['share']} is {row['is']}, limit: {row['limit']}"
     return CONTROLS.sub("?", f"{sentence}; {row['note']}" if row["note"] else sentence)
@@ -33,14 +33,14 @@ def build_junit(check: BudgetResult) -> bytes:
         name = CONTROLS.sub("?", f"{result.name} {result.bound}")
         case = ElementTree.SubElement(suite, "testcase", classname="auditor.check", name=name)
         if result.verdict in ELEMENTS:
-            ElementTree.SubElement(case, ELEMENTS[result.verdict], message=describe_result(result))
+            ElementTree.SubElement(case, ELEMENTS[result.verdict], message=describe_verdict(result))
     return bytes(ElementTree.tostring(suite, "utf-8", xml_declaration=True))
 
 
 def list_annotations(check: BudgetResult) -> Iterator[str]:
     """Yield a command to GitHub for each limit that is not met, and a plain line for the others."""
     for result in check.results:
-        text = describe_result(result)
+        text = describe_verdict(result)
         level = LEVELS.get(result.verdict)
         yield f"::{level} title=auditor check::{text.replace('%', '%25')}" if level else f"{MARKS['pass']} {text}"
 
@@ -63,16 +63,11 @@ def build_summary(check: BudgetResult, findings: Sequence[Finding]) -> str:
             "rows": f"{finding.rows:,}",
             "share": f"{100 * finding.share:.3g}%",
             "what": finding.title,
-            "example": _describe_example(finding),
+            "example": describe_example(finding.examples[0]),
         }
         for finding in findings[:WORST]
     ]
     return f"{text}\nFindings, worst first:\n\n{_build_table(worst)}" if worst else text
-
-
-def _describe_example(finding: Finding) -> str:
-    row = finding.examples[0]
-    return f"{row['key']}: {str(row['caption'] if row['status'] == 'ok' else row['error_message'])[:80]}"
 
 
 def _build_table(rows: Sequence[dict[str, str]]) -> str:

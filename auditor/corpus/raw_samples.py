@@ -17,7 +17,7 @@ import pyarrow as pa
 from auditor.corpus.caption_text import parse_record, split_lines
 from auditor.corpus.corpus_files import digest
 from auditor.corpus.file_names import escape_name, guess_media_kind, resolve_stored_path, sniff_extension
-from auditor.corpus.read_medium import NOWHERE, MediaPlaces, strip_fragment
+from auditor.corpus.read_medium import NOWHERE, MediaPlaces, read_media, strip_fragment
 from auditor.corpus.rewrite_captions import CorpusChangedError, build_timed_record, keep_captions
 from auditor.corpus.sample_files import SampleFile
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions
@@ -67,10 +67,9 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
             if parts is None:
                 place = f"{path} has no sample {row['key']} where the audit saw it"
                 raise CorpusChangedError(f"{place}: the corpus has changed; audit it again")
-            medium = next(part for part in parts if part.offset == row["media_offset"])
-            check_digest(row, tar.read(medium.offset, medium.size))
-            names = (part.name.rpartition("/")[2].partition(".")[2] for part in parts)
-            members = {name: tar.read(part.offset, part.size) for name, part in zip(names, parts, strict=True)}
+            contents = {part.offset: tar.read(part.offset, part.size) for part in parts}
+            check_digest(row, contents[row["media_offset"]])
+            members = {part.name.rpartition("/")[2].partition(".")[2]: contents[part.offset] for part in parts}
             sample = {  # last, so that a member named x.__key__ cannot replace it
                 **(build_timed_members(row, members) if has_spans(row) else members),
                 "__key__": row["key"],
@@ -126,9 +125,10 @@ def reopen_tar(path: str) -> Iterator[OpenTar]:
 def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
     """Return a sample of a folder or table: its medium and its kept captions."""
     path = row["media_path"]
-    data = shard.places.read(path, row["media_offset"], row["media_size"])
+    place = shard.places.locate(path)
+    data = read_media(place, row["media_offset"], row["media_size"])
     check_digest(row, data)
-    names = {"__key__": row["key"], "__url__": shard.places.locate(path)}
+    names = {"__key__": row["key"], "__url__": place}
     medium = {find_media_extension(path, data): data}
     if has_spans(row):
         source = {"json": json.dumps({"key": row["key"], "source": path}, ensure_ascii=False).encode()}

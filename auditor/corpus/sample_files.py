@@ -5,7 +5,7 @@ Tars and folders share this code. Of several media, a plain extension (`jpg`) is
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from auditor.corpus.caption_text import (
     dump_carried_fields,
@@ -58,19 +58,17 @@ def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dic
 def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Reader, options: CorpusOptions) -> Sample:
     names = choose_sample_files(parts)
     media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
-    checked = {part: _check_size(part, options.max_caption_bytes) for part in (text, record, subtitles) if part}
-    sidecars = list(checked.values())
-    contents = {part: read(part) for part in sidecars if not part.defect}
+    sidecars = [part for part in (text, record, subtitles) if part is not None]
+    contents = {part: read(part) for part in sidecars if not _find_defect(part, options.max_caption_bytes)}
     encodings = {part: find_encoding(data, options.encoding) for part, data in contents.items()}
 
-    def decode(name: SampleFile | None) -> str:
-        part = checked.get(name) if name else None
+    def decode(part: SampleFile | None) -> str:
         return replace_unsafe(contents[part].decode(encodings[part], "replace")) if part in contents else ""
 
     fields = parse_record(decode(record)) or {}
     lines = split_captions(decode(text), options.captions)
     captions, spans, uids = combine_captions(lines, parse_subtitles(decode(subtitles)), fields)
-    problem = _find_problem(parts, media, next(iter(sidecars), None), captions)
+    problem = _find_problem(parts, media, next(iter(sidecars), None), captions, options.max_caption_bytes)
     if occurrence:
         problem = Problem("duplicate_key", f"key {escape_name(key)} was seen {occurrence} times before in this shard")
     kind = guess_media_kind(media.name) if media is not None else None
@@ -120,13 +118,15 @@ def _choose_sidecar(names: list[str], last: str, medium: str | None) -> str | No
     return min(ranks, key=lambda name: ranks[name], default=None)
 
 
-def _check_size(part: SampleFile, limit: int) -> SampleFile:
-    large = part.defect is None and part.size > limit
-    return replace(part, defect=f"{part.name} has {part.size} bytes: too large for a caption") if large else part
+def _find_defect(part: SampleFile, limit: int) -> str | None:
+    """Return why a caption file cannot be read; `limit` is its largest size."""
+    if part.defect is None and part.size > limit:
+        return f"{part.name} has {part.size} bytes: too large for a caption"
+    return part.defect
 
 
 def _find_problem(
-    parts: Parts, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...]
+    parts: Parts, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...], limit: int
 ) -> Problem | None:
     if media is None:
         names = ", ".join(f".{extension}" for extension in parts) or "files that are gone"
@@ -135,8 +135,8 @@ def _find_problem(
         return Problem(media.status, replace_unsafe(media.defect))
     if media.size == 0:
         return Problem("corrupt", escape_name(f"{media.name} is empty"))
-    if sidecar is not None and sidecar.defect is not None:
-        return Problem(sidecar.status, replace_unsafe(sidecar.defect))
+    if sidecar is not None and (defect := _find_defect(sidecar, limit)) is not None:
+        return Problem(sidecar.status, replace_unsafe(defect))
     if not captions:
         without = f"no caption in {sidecar.name}" if sidecar is not None else "no .txt and no .json"
         return Problem("missing_caption", escape_name(without))

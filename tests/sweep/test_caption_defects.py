@@ -84,7 +84,8 @@ def test_every_defect_has_a_rule_or_a_function() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("part", ["a", "[insert ", "**a", "0.11 ", "[", "dog ", "I can ", "the image is of a ", "{{"])
 def test_huge_captions_do_not_take_for_ever(part: str) -> None:
-    find(part * (2_000_000 // len(part)))
+    defect = find(part * (2_000_000 // len(part)))
+    assert defect is None or (defect[0] in DEFECTS and len(defect[1]) <= SPAN)
 
 
 def test_human_captions_have_no_defects(shared: Path) -> None:
