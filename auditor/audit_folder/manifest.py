@@ -11,7 +11,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.json_validation import NUMBER, NUMBERS, CompleteShape, find_shape_error
 from auditor.errors import AuditError
 
-FORMAT = 4  # raise it with each change that makes earlier audits unreadable
+FORMAT = 5  # raise it with each change that makes earlier audits unreadable
 MANIFEST_NAME = "manifest.json"
 PACKAGES = ("pau-auditor", "torch", "open_clip_torch", "numpy", "pyarrow", "duckdb", "pillow", "decord", "av", "ray")
 

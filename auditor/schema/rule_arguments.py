@@ -26,4 +26,5 @@ class ColumnLimits(TypedDict, total=False):
     min_contrast: Limit | None
     min_entropy: Limit | None
     max_border_share: Limit | None
+    max_p_part_mismatch: Limit | None
     max_caption_count: Limit | None
