@@ -97,7 +97,9 @@ def build_column(field: pa.Field, parts: Sequence[tuple[Ints, Any]], rows: int) 
 def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, shift: float = 0.0) -> Columns:
     """The scores of encoded pairs of one kind, by column; `shift` is the shard's shift of the log odds of p."""
     measures = kind.measure(pairs)
-    is_judged = kind.competence.find_judged(pairs, pairs.facts["language"].to_pylist())
+    languages = pairs.facts["language"].to_pylist()
+    is_judged = kind.competence.find_judged(pairs, languages)
+    is_readable = is_judged | kind.competence.is_readable_language(languages)
     bits = context.frequencies.bits(pairs.captions)
     share = context.frequencies.share(pairs.captions, bits)
     with torch.inference_mode():
@@ -111,7 +113,7 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
             uncertainty_visual, _grade_media(pairs, kind, context, measures, is_judged)
         ),
         "ambiguity_text": combine_evidence(
-            uncertainty_text, _grade_captions(pairs, kind, context, measures, share, is_judged)
+            uncertainty_text, _grade_captions(pairs, kind, context, measures, share, is_readable)
         ),
         "caption_bits": bits,
         "caption_share": share,
@@ -141,14 +143,14 @@ def _grade_captions(
     context: ScoreContext,
     measures: PairMeasures,
     word_share: Floats,
-    is_judged: Bools,
+    is_readable: Bools,
 ) -> list[Floats]:
     """A file name or a URL says nothing either, but that is another defect (`looks_like`)."""
     is_caption = ~pc.is_in(pairs.facts["looks_like"], pa.array(NO_CAPTIONS)).to_numpy()
     words = pairs.facts["words"].to_numpy(zero_copy_only=False).astype(np.float32)
     vagueness = context.vague.measure(pairs.text, words) if context.vague is not None else None
     captions = sum(other.captions for other in context.kinds.values())
-    return grade_captions(measures.matches_text, kind.media, word_share, captions, vagueness, is_judged & is_caption)
+    return grade_captions(measures.matches_text, kind.media, word_share, captions, vagueness, is_readable & is_caption)
 
 
 def _judge_pairs(

@@ -22,6 +22,7 @@ from auditor.vectors import Bools, Floats, Ints
 
 RELATED, SEPARATE = 0.1, 1.3  # an encoder below both is blind to a part (tests/bench/competence.py)
 PART_PAIRS, MOST_PARTS = 50, 32  # pairs per cluster, on average, and clusters of each side
+MAIN_LANGUAGE = 0.9  # share of the pairs from which a language is that of the corpus
 SMALLEST_PART = 20  # different captions below which a part is not measured by itself
 SAMPLE = 640  # pairs compared with each other
 BLOCKS = 10  # of the jackknife behind the intervals
@@ -67,6 +68,7 @@ class CompetenceMap:
     corpus: Competence | None  # None: too few pairs to measure
     clusters: dict[str, Floats] = field(default_factory=dict)  # text, visual: centroids (C, D)
     parts: dict[str, dict[str, Competence]] = field(default_factory=dict)  # by language, text, visual; then by name
+    has_one_language: bool = False  # whether all captions with a detected language are in the same one
 
     def find_judged(self, pairs: PairEmbeddings, languages: Sequence[str | None] = ()) -> Bools:
         """Which pairs the encoder can judge: no part that they belong to is one it is blind to."""
@@ -74,6 +76,21 @@ class CompetenceMap:
         blind = {name for name, part in self.parts.get("language", {}).items() if part.blind}
         in_blind_language = np.array([language in blind for language in languages or [None] * len(pairs)], bool)
         return np.asarray(readable & ~in_blind_language)
+
+    def is_readable_language(self, languages: Sequence[str | None]) -> Bools:
+        """Whether each caption is in a language that the encoder is known to read, whatever its cluster.
+
+        A cluster of captions that say nothing looks as if the encoder were blind to it: none fits its own medium best.
+        Captions too short to show their language are in that of the corpus, if it has one.
+        """
+        if self.corpus is None or self.corpus.blind:
+            return np.zeros(len(languages), bool)
+        if self.has_one_language:
+            return np.ones(len(languages), bool)
+        parts = self.parts.get("language", {})
+        readable = {name: part.pairs for name, part in parts.items() if part.pairs and not part.blind}
+        has_main_language = max(readable.values(), default=0) >= MAIN_LANGUAGE * self.corpus.pairs
+        return np.array([name in readable if name else has_main_language for name in languages], bool)
 
     def is_readable(self, side: str, vectors: Floats) -> Bools:
         """Whether each vector is in a cluster that the encoder can judge."""
@@ -106,10 +123,10 @@ def measure_competence(
     """
     distinct, generator = select_distinct(reference), np.random.default_rng(seed)
     corpus = compare_pairs(reference, distinct, generator)
-    competence = CompetenceMap(corpus)
+    spoken = np.array([language or "" for language in languages or [""] * len(reference)])
+    competence = CompetenceMap(corpus, has_one_language=len(set(spoken.tolist()) - {""}) == 1)
     if corpus is None:
         return competence
-    spoken = np.array([language or "" for language in languages or [""] * len(reference)])
     for side in ("language", "text", "visual"):
         if side == "language":
             names = np.unique(spoken[distinct])

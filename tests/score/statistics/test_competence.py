@@ -135,3 +135,33 @@ def test_captions_of_a_single_medium_cannot_be_compared() -> None:
     good = make_topical_pairs(60)
     one = replace(good, media=MediaVectors(good.visual[:1].repeat(60, 0)), group=np.zeros(60, np.int64))
     assert measure_competence(one) == CompetenceMap(None)
+
+
+@pytest.mark.parametrize(
+    ("languages", "readable"),
+    [
+        (("en", "en", "en"), (True, True)),
+        (("en", "en", "de"), (True, False)),  # a vague caption without a language could be in any of them
+        ((None, None, None), (False, False)),
+    ],
+)
+def test_a_cluster_of_vague_captions_is_readable_by_its_language(
+    languages: tuple[str | None, ...], readable: tuple[bool, bool]
+) -> None:
+    """The encoder cannot judge their pairs, but it is not to blame: the captions fit everything."""
+    good = make_topical_pairs(1500)
+    vague = np.random.default_rng(2).random(1500) < 0.3
+    corner = normalize_rows(np.random.default_rng(3).normal(size=DIM))
+    text = np.where(vague[:, None], normalize_rows(rotate(good.text) + 1.5 * corner), good.text).astype(np.float32)
+    spoken = [languages[0] if unclear else languages[row % 3] for row, unclear in enumerate(vague)]
+    mixed = replace(good, text=text)
+    competence = measure_competence(mixed, 0, spoken)
+    assert competence.find_judged(mixed, [None] * 1500)[vague].mean() < 0.1
+    assert (competence.is_readable_language(spoken)[vague] == readable[0]).all()
+    assert competence.is_readable_language([None]).tolist() == [readable[1]]
+
+
+def test_no_language_is_readable_to_a_blind_encoder() -> None:
+    good = make_topical_pairs(600)
+    competence = measure_competence(replace(good, text=rotate(good.text)), 0, ["en"] * 600)
+    assert not competence.is_readable_language(["en", None]).any()
