@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, Undefined
 from markupsafe import Markup
 
 from auditor.audit_folder.folder import split_target
@@ -28,6 +27,9 @@ from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, dra
 from auditor.report.findings import Finding, find_findings
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 HERE = Path(__file__).parent
 PIECES_STYLE = HERE / "pieces.css"  # of what the report and views in notebooks share
@@ -128,8 +130,10 @@ def make_sections(database: AuditDatabase, summary: Summary) -> Iterator[ReportS
 
 
 @cache
-def load_template(name: str, finalize: Callable[[Any], Any] | None = None) -> Template:
+def load_template(name: str, finalize: Callable[[Any], Any] | None = None) -> "Template":
     """A template of this folder. It escapes all text and rejects unknown names."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, Undefined
+
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,

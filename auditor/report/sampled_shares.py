@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.database import AuditDatabase
@@ -37,4 +36,6 @@ def estimate_interval(
     between = (1 - shard_fraction) * count / max(1, count - 1) * (np.bincount(shards, residuals) ** 2).sum()
     variance = float(between + shard_fraction * (1 - key_fraction) * (residuals**2).sum())
     size = share * (1 - share) * total**2 / variance if variance else len(rows)
-    return wilson_interval(share * size, size, float(stats.t.ppf(0.975, freedom)))
+    from scipy.special import stdtrit  # every command imports this module
+
+    return wilson_interval(share * size, size, float(stdtrit(freedom, 0.975)))
