@@ -178,7 +178,7 @@ def find_cap(sizes: Ints, count: int) -> tuple[int, int]:
 def choose_quotas(sizes: Ints, count: int) -> Ints:
     """The number of rows of each cell in balance; the largest cells give one more."""
     cap, extra = find_cap(sizes, count)
-    quotas = np.minimum(sizes, cap)
+    quotas: Ints = np.minimum(sizes, cap)
     quotas[np.argsort(-sizes, kind="stable")[:extra]] += 1
     return quotas
 
@@ -186,6 +186,6 @@ def choose_quotas(sizes: Ints, count: int) -> Ints:
 def divide_in_proportion(sizes: Ints, count: int) -> Ints:
     """The number of rows of each cell in proportion to its size, by the largest remainders."""
     shares = sizes * (count / max(1, int(sizes.sum())))
-    quotas = np.floor(shares).astype(np.int64)
+    quotas: Ints = np.floor(shares).astype(np.int64)
     quotas[np.argsort(quotas - shares, kind="stable")[: count - int(quotas.sum())]] += 1
     return quotas
