@@ -44,6 +44,7 @@ COMMAND_GROUPS = {
         "faults": "Find faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
         "repair": "Return captions to the media they belong to.",
         "join": "Add the columns of a file to an audit.",
+        "towards": "Add the similarity of each medium to a target set as a column.",
         "weigh": "Write weights, or repeat uids by weight, instead of cutting.",
         "export": "Export rows to FiftyOne or a spreadsheet.",
         "card": "Write what was found into a dataset card.",

@@ -49,7 +49,9 @@ from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_
 from auditor.schema.setting import settings_in
 
 if TYPE_CHECKING:
+    from auditor.choose.target_similarity import Norm
     from auditor.faults.repair import Repair
+    from auditor.run.compare_target import TargetColumn
 
 __all__ = ["Audit", "AuditError", "Limits", "QueryError", "audit"]
 
@@ -212,8 +214,15 @@ class Audit(NotebookView):
         """Select the usable rows that meet all rules: max_p_mismatch=0.1, keep_top="30%", by="similarity", where="...".
 
         `max` and `min` bound any other column: max={"aesthetics_score": 5}. `auditor filter --help` explains each.
+        `balance="topic:1000"` stores the topics as a column first.
         """
-        return Subset(self.database, Rules.of(rules))
+        kept_rules = Rules.of(rules)
+        if kept_rules.topic_count is not None:
+            from auditor.choose.topic_cells import ensure_topics
+
+            if ensure_topics(self.database, kept_rules.topic_count):
+                self._reopen()
+        return Subset(self.database, kept_rules)
 
     def cut_offs(self, at: Sequence[float] = SHOWN, where: str | None = None) -> Cuts[Cut]:
         """Estimate, for each cut-off of p_mismatch, how many pairs it removes and how many mismatches it catches."""
@@ -269,6 +278,30 @@ class Audit(NotebookView):
         result = apply_function(self.database, function, make_apply_task(function, columns, **options), force=force)
         self._reopen()
         return result
+
+    def towards(
+        self,
+        other: str | Path,
+        *,
+        name: str | None = None,
+        norm: "Norm" = "inf",
+        model: str | None = None,
+        device: str = "auto",
+        force: bool = False,
+        quiet: bool = True,
+    ) -> "TargetColumn":
+        """Store the similarity of each medium to a target set as the column towards_<name>.
+
+        `other` is an audit, a corpus, a folder of pictures, stored embeddings, or a .txt with a description per line.
+        The norm "inf" is the highest cosine to the target, "2" the root mean square of all.
+        """
+        from auditor.run.compare_target import compare_target
+
+        column = compare_target(
+            self.database, str(other), name=name, norm=norm, model=model, device=device, force=force, quiet=quiet
+        )
+        self._reopen()
+        return column
 
     def _reopen(self) -> None:
         """Open the database again to see new columns, and load it into memory again if it was loaded."""

@@ -7,7 +7,7 @@ import click
 
 from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
-from auditor.commands.selection import select_rows, selection_options
+from auditor.commands.selection import is_ranked, select_rows, selection_options
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def command(
     auditor filter audit/ --max-uncertainty-text 0.6 --dry-run
     auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
     auditor filter audit/ --keep-top 30% --by similarity --out kept.npy
+    auditor filter audit/ --recommended --balance topic --keep-count 100000 --out kept.npy
+    auditor filter audit/ --towards coco-train/ --keep-share 30% --out kept.npy
     auditor filter audit/ --lose-at-most 2% --out clean/ --shard-size 5000
     auditor filter audit/ --lose-at-most 5% --by uncertainty_text --out clear/
     auditor filter audit/ --lose-at-most 2% --tiers 3 --out tiers/
@@ -70,7 +72,7 @@ def command(
     if not tiers and not any(value for name, value in rules.items() if name not in NOT_RULES):
         raise click.UsageError("keep which rows? --recommended, --max-p-mismatch 0.5, ...; --where true keeps all")
     by = rules["by"] or "p_mismatch"
-    if tiers and not rules["keep_top"]:
+    if tiers and not is_ranked(rules):
         rules["by"] = None  # then it ranks the tiers only
     subset = select_rows(open_audit(audit, corpus), rules)
     if dry_run:
@@ -142,7 +144,9 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
 
     effects, drift, cuts = subset.effects(), subset.drift(), measure_limits(subset.database, subset.rules)
     if as_json:
-        shifts = {**asdict(drift), "topic_distance": drift.topic_distance}
+        before, after = drift.effective_numbers
+        effective = {"effective_topics": before, "effective_topics_kept": after}
+        shifts = {**asdict(drift), "topic_distance": drift.topic_distance, **effective}
         print_json(
             {**asdict(effects), "media_kept": subset.media, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]}
         )
@@ -161,12 +165,12 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
         for mean in drift.measures
     ]
     topics = [
-        {"topic": str(topic.topic), "rows": topic.rows}
+        {drift.column: str(topic.topic), "rows": topic.rows}
         | {"all": format_share(topic.whole), "kept": format_share(topic.kept)}
         for topic in drift.topics[:SHOWN_TOPICS]
     ]
     console.print_table(means, "how the kept rows differ from all usable ones")
-    console.print_table(topics, f"topics: {drift.topic_distance:.1%} of the kept rows moved")
+    console.print_table(topics, drift.describe_topics())
 
 
 def tabulate_effect(effect: "RuleEffect") -> dict[str, Any]:

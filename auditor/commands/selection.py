@@ -21,6 +21,8 @@ OPTIONS = [
     advanced_option("--min", "at_least", multiple=True, metavar="COLUMN=X",
                     help="Keep rows with at least X in this column."),
     *options_from(Rules),
+    option("--towards", metavar="OTHER",
+           help="Rank by the similarity to OTHER, as `auditor towards` computes it, for --keep-top or --keep-count."),
     option("--recommended", "is_recommended", is_flag=True,
            help="Also leave out pairs that are probably mismatched, and vague captions."),
     option("--lose-at-most", type=SMALL_SHARE,
@@ -41,15 +43,36 @@ def select_rows(audit: "Audit", rules: dict[str, Any]) -> "Subset":
 def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
     """The values of OPTIONS as arguments of `Audit.keep`."""
     rules = dict(values)
+    if towards := rules.pop("towards"):
+        rules["by"] = find_target_column(audit, towards, rules)
     if rules.pop("is_recommended"):
         add_recommended_limits(audit, rules)
     lose_at_most, expect_precision = rules.pop("lose_at_most"), rules.pop("expect_precision")
     if lose_at_most is not None or expect_precision is not None:
-        column = (None if rules.get("keep_top") else rules.pop("by", None)) or "p_mismatch"
+        column = (None if is_ranked(rules) else rules.pop("by", None)) or "p_mismatch"
         limits = {"lose_at_most": lose_at_most, "expect_precision": expect_precision, "where": rules.get("where")}
         rules[f"max_{column}"] = choose_limit(audit, column, limits, rules.get(f"max_{column}"))
     maxima, minima = parse_column_limits("max", rules.pop("at_most")), parse_column_limits("min", rules.pop("at_least"))
     return {**rules, "max": maxima, "min": minima}
+
+
+def is_ranked(rules: dict[str, Any]) -> bool:
+    """Whether `by` ranks rows, of which a number or share is kept."""
+    return any(rules.get(rule) for rule in ("keep_top", "count", "share"))
+
+
+def find_target_column(audit: "Audit", other: str, rules: dict[str, Any]) -> str:
+    """The column with the similarity to OTHER; computed if the audit does not have it."""
+    if rules.get("by"):
+        raise RuleError("--towards ranks by the similarity to OTHER: leave out --by")
+    if not is_ranked(rules):
+        raise RuleError("--towards needs the share or number to keep: --keep-top 30%, --keep-count 10000")
+    for source in audit.database.files.sources:
+        if "norm" in source.about and source.about.get("from") == other:
+            return source.name
+    result = audit.towards(other, quiet=False)
+    print_line(result.describe(), err=True)
+    return result.name
 
 
 def add_recommended_limits(audit: "Audit", rules: dict[str, Any]) -> None:

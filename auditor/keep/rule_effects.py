@@ -21,11 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.side_files import overlapping_digests
+from auditor.keep.ranked_rows import build_last_clause, build_top_sql, media_value_sql, media_values_sql
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch_rows
-from auditor.query.rules import PerMedium, RuleError, Rules, build_bound_sql, parse_share
-from auditor.query.sandbox import QueryError, quote_literal
-from auditor.schema import COLUMNS, DEFECTS, HIGH_IS_SUSPICIOUS, build_order_clause
+from auditor.query.rules import RuleError, Rules, build_bound_sql
+from auditor.query.sandbox import quote_literal
+from auditor.schema import DEFECTS
 from auditor.vectors import Bools
 
 
@@ -71,11 +72,28 @@ def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
             f"coalesce(looks_like NOT IN ({', '.join(map(quote_literal, DEFECTS))}), TRUE)"
         )
     if rules.no_overlap:
-        digests = ", ".join(map(quote_literal, overlapping_digests(database.files.folder, rules.no_overlap)))
-        clauses["no_overlap"] = f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"
+        clauses["no_overlap"] = build_overlap_sql(database, rules.no_overlap)
+    clauses |= build_target_clauses(database, rules)
     if rules.per_medium in ("any", "all"):
         clauses = build_media_clauses(database, rules, clauses)
-    return {"status": "status = 'ok'", **clauses}
+    clauses = {"status": "status = 'ok'", **clauses}
+    if rules.last_rule:
+        clauses[rules.last_rule] = build_last_clause(database, rules, conjoin_clauses(clauses))
+    return clauses
+
+
+def build_overlap_sql(database: AuditDatabase, other: str) -> str:
+    digests = ", ".join(map(quote_literal, overlapping_digests(database.files.folder, other)))
+    return f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"
+
+
+def build_target_clauses(database: AuditDatabase, rules: Rules) -> dict[str, str]:
+    """Leave out the copies of a test set if a rule uses the similarity to it (auditor/run/compare_target.py)."""
+    columns = {rules.by, *(column for column, *_ in rules.bounds().values())}
+    tests = {
+        source.name: source.about.get("test_set") for source in database.files.sources if columns & {*source.columns}
+    }
+    return {f"no copy of {name}": build_overlap_sql(database, str(test)) for name, test in tests.items() if test}
 
 
 def build_bound_clause(
@@ -102,79 +120,8 @@ def build_media_clauses(database: AuditDatabase, rules: Rules, clauses: Clauses)
     }
 
 
-def media_values_sql(column: str, quoted: str, rule: PerMedium | None) -> str:
-    """SQL table with one row per medium: the mean or worst value of a column over its captions."""
-    value = "avg" if rule == "mean" else "max" if column in HIGH_IS_SUSPICIOUS else "min"
-    # rounded to the precision of measurements, because the last bits of a mean depend on the order of summation
-    return (
-        f"(SELECT shard, key, CAST({value}({quoted}) AS FLOAT) AS {quoted}, min(uid_order) AS uid_order "
-        f"FROM measured WHERE status = 'ok' GROUP BY shard, key) AS media"
-    )
-
-
-def media_value_sql(condition: str, values: str) -> str:
-    return f"(shard, key) IN (SELECT shard, key FROM {values} WHERE {condition})"
-
-
 def conjoin_clauses(clauses: Clauses) -> str:
     return " AND ".join(f"({sql})" for sql in clauses.values())
-
-
-def build_top_sql(database: AuditDatabase, rules: Rules) -> str:
-    """SQL condition of the best share of the usable rows, or of media if these are ranked by mean or worst value."""
-    assert rules.keep_top is not None and rules.by is not None
-    rank_column, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by, "by")
-    by_medium = rules.per_medium in ("mean", "worst")
-    values = media_values_sql(rank_column, column, rules.per_medium) if by_medium else ""
-    source = f"{values} WHERE TRUE" if values else f"{database.table(column)} WHERE status = 'ok'"
-    usable = f"{source} AND {column} IS NOT NULL"
-    top = database.cached(
-        f"top {share!r} {usable}", lambda: find_top_condition(database, share, rank_column, usable, media=by_medium)
-    )
-    condition = f"({top} OR {column} IS NULL)" if rules.unscored == "keep" else top
-    return media_value_sql(condition, values) if values else condition
-
-
-def find_top_condition(
-    database: AuditDatabase, share: float | int, rank_column: str, usable: str, *, media: bool = False
-) -> str:
-    """SQL condition of the exact number of best rows, or media.
-
-    Ties are broken by the tie breaker of the column, if any and if rows are ranked, then by uid.
-    """
-    column = database.column(rank_column)
-    ties = "" if media or rank_column not in COLUMNS else COLUMNS[rank_column].tie_breaker
-    total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
-    count = share if isinstance(share, int) else round(share * total)
-    if count >= total:
-        return f"{column} IS NOT NULL"
-    if count < 1:
-        return "FALSE"
-    better, order = ("<", "ASC") if rank_column in HIGH_IS_SUSPICIOUS else (">", "DESC")
-    cut = find_cut_value(database, usable, column, order, count, total)
-    ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
-    tie_order = f"{build_order_clause(ties, suspicious_first=False)}, " if ties else ""
-    chosen = f"{ties or 'NULL'} AS tie, uid_order FROM {usable} AND {column} = {cut}"
-    last = database.rows(f"SELECT {chosen} ORDER BY {tie_order}uid_order LIMIT 1 OFFSET {count - ahead - 1}")[0]
-    among = f"uid_order <= {last['uid_order']}"
-    if last["tie"] is not None:
-        better_tie, tie = "<" if ties in HIGH_IS_SUSPICIOUS else ">", f"CAST('{last['tie']!r}' AS FLOAT)"
-        among = f"({ties} {better_tie} {tie} OR ({ties} = {tie} AND {among}))"
-    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
-
-
-def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str, count: int, total: int) -> str:
-    """The exact value of the last row that is kept, as SQL."""
-    place = (count if order == "ASC" else total - count + 1) / total
-    # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row avoids rounding
-    table = database.run(
-        f"SELECT quantile_disc({column}, {place - 0.5 / total!r}) AS cut, any_value(typeof({column})) AS type "
-        f"FROM {usable}"
-    )
-    value, sql_type = table["cut"][0].as_py(), table["type"][0].as_py()
-    if isinstance(value, str):
-        raise QueryError("keep_top needs a column of numbers")
-    return f"CAST({quote_literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
 
 
 def measure_rule_effects(database: AuditDatabase, rules: Rules) -> RuleEffects:

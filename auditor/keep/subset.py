@@ -104,7 +104,7 @@ class Subset(KeptRows, NotebookView):
             raise AuditorError("no sample meets the rules: there is nothing to read")
         database = self.database
         opening = database.path, database.places, database.thresholds, database.limits
-        reader = ShardReader(*opening, self.condition, self.rules.where)
+        reader = ShardReader(*opening, self.condition, database.read_row_sets(self.condition))
         # the nested list makes the shard names the first stage
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
@@ -129,10 +129,11 @@ class ShardReader:
     thresholds: Mapping[str, float]
     limits: Limits
     condition: str  # the rules as SQL when the pipeline was made, including the cut of keep_top
-    where: str | None  # the user's own condition, which `condition` may refer to as a table of matching rows
+    row_sets: Mapping[str, pa.Table]  # the tables of row hashes that `condition` names
 
     def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
         with AuditDatabase(self.path, self.places, thresholds=self.thresholds, limits=self.limits) as database:
-            database.where(self.where)  # builds that table
+            for name, table in self.row_sets.items():
+                database.sandbox.load_table(name, table)
             for shard in shards:
                 yield from read_kept_samples(fetch_kept_shard(database, self.condition, shard))

@@ -1,8 +1,11 @@
 """How a kept subset differs from the whole corpus: caption length, resolution, duration, kind and topic.
 
-It warns of filters that drop, for example, most videos or a whole topic.
+It warns of filters that drop, for example, most videos or a whole topic. Rules in balance are measured by the topics,
+or values of another column, that they balance.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
@@ -32,7 +35,7 @@ class MeanDrift:
 
 @dataclass(frozen=True, slots=True)
 class TopicDrift:
-    topic: int
+    topic: int | str  # or value of the column that is balanced
     whole: float  # share of the usable rows
     kept: float  # share of the kept rows
     rows: int
@@ -42,6 +45,7 @@ class TopicDrift:
 class Drift:
     measures: list[MeanDrift]
     topics: list[TopicDrift]  # the most changed first
+    column: str = "topic"
 
     @property
     def topic_distance(self) -> float:
@@ -50,18 +54,36 @@ class Drift:
             return 0.0  # no kept row has a topic
         return sum(abs(topic.kept - topic.whole) for topic in self.topics) / 2
 
+    @property
+    def effective_numbers(self) -> tuple[float, float]:
+        """The effective number of topics before and after."""
+        before, after = ([getattr(topic, side) for topic in self.topics] for side in ("whole", "kept"))
+        return count_effectively(before), count_effectively(after)
+
+    def describe_topics(self) -> str:
+        before, after = self.effective_numbers
+        name = "topics" if self.column.startswith("topic") else f"values of {self.column}"
+        return f"{name}: {self.topic_distance:.1%} of the kept rows moved; effective number {before:.1f} -> {after:.1f}"
+
+
+def count_effectively(shares: Sequence[float]) -> float:
+    """exp(entropy): the number of equal shares that are as diverse as these; 0 if all are 0."""
+    total = sum(shares)
+    return math.exp(-sum(share / total * math.log(share / total) for share in shares if share)) if total else 0.0
+
 
 def measure_subset_drift(database: AuditDatabase, rules: Rules) -> Drift:
     """Measure drift in one pass over the usable rows."""
     condition = conjoin_clauses(build_clauses(database, rules))
-    table = database.table(condition, *MEASURES.values())
+    cell = database.column(rules.cell_column, "balance")
+    table = database.table(condition, cell, *MEASURES.values())
     means = ", ".join(
         f"avg({sql}) AS whole{i}, avg({sql}) FILTER (is_kept) AS kept{i}" for i, sql in enumerate(MEASURES.values())
     )
     total, *groups = database.rows(
-        f"SELECT topic, count(*) AS rows, count(*) FILTER (is_kept) AS kept, {means} "
+        f"SELECT {cell} AS topic, count(*) AS rows, count(*) FILTER (is_kept) AS kept, {means} "
         f"FROM (SELECT *, {condition} AS is_kept FROM {table} WHERE status = 'ok') "
-        "GROUP BY GROUPING SETS ((), (topic)) ORDER BY grouping(topic) DESC, topic"
+        f"GROUP BY GROUPING SETS ((), ({cell})) ORDER BY grouping({cell}) DESC, {cell}"
     )
     measures = [MeanDrift(measure, total[f"whole{i}"], total[f"kept{i}"]) for i, measure in enumerate(MEASURES)]
     topics = [
@@ -69,4 +91,4 @@ def measure_subset_drift(database: AuditDatabase, rules: Rules) -> Drift:
         for group in groups
         if group["topic"] is not None
     ]
-    return Drift(measures, sorted(topics, key=lambda topic: -abs(topic.kept - topic.whole)))
+    return Drift(measures, sorted(topics, key=lambda topic: -abs(topic.kept - topic.whole)), rules.cell_column)

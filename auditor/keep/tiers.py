@@ -21,7 +21,7 @@ from auditor.keep.export_target import (
     parse_target_form,
 )
 from auditor.keep.kept_rows import KeptRows
-from auditor.keep.rule_effects import find_top_condition
+from auditor.keep.ranked_rows import find_top_condition
 
 LISTED = "tiers.json"
 OURS = ("tier-", LISTED, REMOVED, TEMPORARY)  # the files of an export into tiers

@@ -118,8 +118,8 @@ class AuditDatabase:
             hint = "; `auditor verify --files` names the file" if self._filesystems else ""
             raise AuditError(f"{self.path} cannot be read: {error}{hint}") from None
         sandbox.define(*self._review_statements())
-        if condition:
-            self._matching.copy_tables(condition, sandbox)
+        for name, table in (self.read_row_sets(condition) if condition else {}).items():
+            sandbox.load_table(name, table)
         return sandbox
 
     def _view_statements(self) -> list[str]:
@@ -260,6 +260,15 @@ class AuditDatabase:
             return quote_name(column_name)
         hint = explain_unknown_name("column", column_name, self.columns)
         raise QueryError(f"{argument}: {hint}" if argument else hint)
+
+    def add_row_set(self, key: str, condition: str, make: Callable[[], pa.Table]) -> str:
+        """Return the SQL of a set of rows: `make` returns their hashes, chosen from the rows that meet a condition."""
+        reads = self.names_review(condition) or self._matching.reads_reviews(condition)
+        return self._matching.add_rows(key, make, reads)
+
+    def read_row_sets(self, sql: str) -> dict[str, pa.Table]:
+        """Return the tables of the row sets that `sql` names, for another process or sandbox."""
+        return self._matching.read_tables(sql)
 
     def stored_table(self, *sql: str) -> str:
         """Choose the view over the files for `sql`; reviews are joined only if `sql` names them: a join is slow."""

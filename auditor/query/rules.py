@@ -37,6 +37,8 @@ def build_flag_sql(thresholds: Mapping[str, float]) -> dict[str, str]:
 Unscored = Literal["keep", "drop"]
 PerMedium = Literal["any", "all", "mean", "worst"]
 CHOICES = {"unscored": get_args(Unscored), "per_medium": get_args(PerMedium)}
+LAST_RULES = ("balance", "diverse", "count", "share")
+MOST_TOPICS = 10_000
 BOUNDS = ("max", "min")  # on any column of numbers, as a mapping: max={"aesthetics_score": 5}
 
 
@@ -44,6 +46,7 @@ BOUNDS = ("max", "min")  # on any column of numbers, as a mapping: max={"aesthet
 class Rules:
     """The rows to keep: those that meet all rules. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
 
+    `count` or `share` come last and choose among the rows that meet all other rules (auditor/keep/ranked_rows.py).
     `unscored` applies to rows without a value for a limit: too few videos, for example, have no p_mismatch.
     `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py.
     """
@@ -51,6 +54,26 @@ class Rules:
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
     keep_top: str | float | int | None = None
     by: str | None = None
+    count: int | None = setting(
+        None,
+        "Keep this number of the rows that satisfy all other rules, the best by --by [default: p_mismatch].",
+        advanced=False,
+        flag="--keep-count",
+        metavar="N",
+    )
+    share: str | float | None = setting(
+        None, "Keep this share of them instead.", advanced=False, flag="--keep-share", metavar="X%"
+    )
+    balance: str | None = setting(
+        None,
+        "Keep them in balance: at most as many of each value of COLUMN as gives that number. COLUMN is topic, "
+        "topic:1000 (so many topics), language, or any other.",
+        advanced=False,
+        metavar="COLUMN",
+    )
+    diverse: bool = setting(
+        False, "Choose media that represent the others of their topic, or value of --balance, instead of the best."
+    )
     where: str | None = setting(None, "Keep rows that satisfy this SQL condition.", advanced=False)
     no_duplicates: bool = setting(False, "Keep one medium of each group of duplicates.", advanced=False)
     no_generated_defects: bool = setting(
@@ -69,16 +92,47 @@ class Rules:
     )
 
     def __post_init__(self) -> None:
-        if (self.keep_top is None) != (self.by is None):
+        if self.by is None if self.keep_top is not None else self.by is not None and not self.last_rule:
             raise RuleError("keep_top and by must be used together: --keep-top 30% --by similarity")
         if self.keep_top is not None:
             parse_share(self.keep_top)
-        for rule in ("no_duplicates", "no_generated_defects"):
+        self._check_last_rule()
+        for rule in ("diverse", "no_duplicates", "no_generated_defects"):
             if not isinstance(getattr(self, rule), bool):
                 raise RuleError(f"{rule} is True or False, not {getattr(self, rule)!r}")
         for rule, choices in CHOICES.items():
             if getattr(self, rule) not in (*choices, None):
                 raise RuleError(f"{rule} is one of {', '.join(choices)}, not {getattr(self, rule)!r}")
+
+    def _check_last_rule(self) -> None:
+        if self.count is not None and self.share is not None:
+            raise RuleError("count and share both say how much to keep: give one of them")
+        if self.count is not None and (type(self.count) is not int or self.count < 1):
+            raise RuleError(f"count is a whole number of at least 1, not {self.count!r}")
+        if self.share is not None and not parse_number("share", self.share, 0, 1):
+            raise RuleError(f"share: {self.share!r} keeps nothing")
+        if self.last_rule and self.count is None and self.share is None:
+            raise RuleError(
+                "balance and diverse need the number or share to keep: --keep-count 10000, --keep-share 30%"
+            )
+        if self.topic_count is not None and not 2 <= self.topic_count <= MOST_TOPICS:
+            raise RuleError(f"balance: from 2 to {MOST_TOPICS:,} topics are possible, not {self.topic_count:,}")
+
+    @property
+    def last_rule(self) -> str:
+        """The name of the rule that chooses among the rows that meet all other rules, or an empty text."""
+        return next((rule for rule in LAST_RULES if getattr(self, rule) not in (None, False)), "")
+
+    @property
+    def topic_count(self) -> int | None:
+        """The number of topics if `balance` names one: 1000 of topic:1000."""
+        topics, _, count = (self.balance or "").partition(":")
+        return int(count) if topics == "topic" and count.isdecimal() else None
+
+    @property
+    def cell_column(self) -> str:
+        """The column whose values are balanced: topic_1000 for topic:1000; topics unless `balance` says otherwise."""
+        return name_topic_column(self.topic_count) if self.topic_count is not None else self.balance or "topic"
 
     @classmethod
     def of(cls, mapping: "Rules | Mapping[str, Any] | None" = None, /, **keywords: Any) -> "Rules":
@@ -116,7 +170,7 @@ class Rules:
             if rule in self.limits and rule not in RULES:
                 options += [f"--{rule[:3]}", f"{rule[4:]}={value}"]
                 continue
-            options.append("--" + rule.replace("_", "-"))
+            options.append(FLAGS_OF_RULES.get(rule) or "--" + rule.replace("_", "-"))
             if value is not True:
                 options.append(str(value))
         return options
@@ -124,6 +178,7 @@ class Rules:
 
 DEFAULT_RULES = {rule.name: rule.default for rule in fields(Rules) if rule.name != "limits"}
 OTHER_RULES = tuple(DEFAULT_RULES)
+FLAGS_OF_RULES = {rule.name: rule.metadata.get("flag") for rule in fields(Rules)}
 
 
 class KeepRules(ColumnLimits, total=False):
@@ -133,12 +188,20 @@ class KeepRules(ColumnLimits, total=False):
     min: Mapping[str, Limit] | None
     keep_top: str | float | int | None
     by: str | None
+    count: int | None
+    share: str | float | None
+    balance: str | None
+    diverse: bool
     where: str | None
     no_duplicates: bool
     no_generated_defects: bool
     no_overlap: str | None
     unscored: Unscored
     per_medium: PerMedium | None
+
+
+def name_topic_column(count: int) -> str:
+    return f"topic_{count}"
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -209,25 +209,29 @@ MOST_TABLES = 16
 
 
 class MatchingRows:
-    """Conditions that are too general to run beside the auditor's own SQL, evaluated by a SQL process.
+    """Sets of rows as tables of row hashes, so that `row hash IN table` can stand in any SQL over the samples.
 
-    The rows that meet such a condition become a table of row hashes in the sandbox, and the condition becomes
-    `row hash IN table`, which can stand in any SQL over the samples. A table is made again if it was dropped to save
-    memory, or if the condition reads reviews and those have changed. `evaluate` runs a checked query in a SQL process,
-    `version` returns the version of the reviews.
+    A set holds the rows that meet a condition which is too general to run beside the auditor's own SQL, or the rows
+    that a selection has chosen. A table is made again if it was dropped to save memory, or if it depends on reviews and
+    those have changed. `evaluate` runs a checked query in a SQL process, `version` returns the version of the reviews.
     """
 
     def __init__(self, sandbox: Sandbox, evaluate: Callable[[str], pa.Table], version: Callable[[], str]) -> None:
         self._sandbox, self._evaluate, self._version = sandbox, evaluate, version
-        self._conditions: dict[str, str] = {}  # by table
-        self._reads_reviews: set[str] = set()  # tables whose condition reads reviews
+        self._makers: dict[str, Callable[[], pa.Table]] = {}  # by table: computes its row hashes
+        self._reads_reviews: set[str] = set()  # tables that depend on reviews
         self._tables: OrderedDict[str, str] = OrderedDict()  # name: version of the reviews it was made from
         self._lock = threading.RLock()
 
     def replace_condition(self, condition: str, reads_reviews: bool) -> str:
         """Return SQL that is true for the rows that meet a checked condition, which is evaluated if it is new."""
-        table = f"matching_rows_{hashlib.blake2b(condition.encode(), digest_size=8).hexdigest()}"
-        self._conditions[table] = condition
+        query = f"SELECT {ROW_HASH} AS row_hash FROM samples WHERE {condition}"
+        return self.add_rows(condition, lambda: self._evaluate(query), reads_reviews)
+
+    def add_rows(self, key: str, make: Callable[[], pa.Table], reads_reviews: bool) -> str:
+        """Return SQL that is true for the rows whose hashes `make` returns; `key` determines them."""
+        table = f"matching_rows_{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
+        self._makers.setdefault(table, make)
         if reads_reviews:
             self._reads_reviews.add(table)
         sql = f"{ROW_HASH} IN (SELECT row_hash FROM {table})"
@@ -236,13 +240,12 @@ class MatchingRows:
 
     def make_tables(self, sql: str) -> set[str]:
         """Make the tables that `sql` names, unless they are there and fresh; return their names."""
-        tables = set(TABLE_NAME.findall(sql)) & self._conditions.keys()
+        tables = set(TABLE_NAME.findall(sql)) & self._makers.keys()
         for table in tables:
             version = self._version() if table in self._reads_reviews else ""
             with self._lock:
                 if self._tables.get(table) != version:
-                    query = f"SELECT {ROW_HASH} AS row_hash FROM samples WHERE {self._conditions[table]}"
-                    self._sandbox.load_table(table, self._evaluate(query))
+                    self._sandbox.load_table(table, self._makers[table]())
                     self._tables[table] = version
                 self._tables.move_to_end(table)
                 if len(self._tables) > MOST_TABLES:
@@ -250,9 +253,9 @@ class MatchingRows:
         return tables
 
     def reads_reviews(self, sql: str) -> bool:
-        """Whether `sql` names the table of a condition that reads reviews."""
+        """Whether `sql` names a table that depends on reviews."""
         return bool(self._reads_reviews & set(TABLE_NAME.findall(sql)))
 
-    def copy_tables(self, sql: str, sandbox: Sandbox) -> None:
-        for table in self.make_tables(sql):
-            sandbox.load_table(table, self._sandbox.run(f"SELECT * FROM {table}"))
+    def read_tables(self, sql: str) -> dict[str, pa.Table]:
+        """Return the tables that `sql` names, for another sandbox."""
+        return {table: self._sandbox.run(f"SELECT * FROM {table}") for table in self.make_tables(sql)}

@@ -7,7 +7,7 @@ audit's own media are not read again: their embeddings are compared, shard by sh
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,14 +21,17 @@ from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.audit_folder.side_files import OVERLAP_SCHEMA, overlap_name
 from auditor.corpus.open_corpus import open_corpus
-from auditor.corpus.shard import load_saved_options
+from auditor.corpus.sample import Sample
+from auditor.corpus.shard import OpenShard, Shard, load_saved_options
 from auditor.errors import AuditError
 from auditor.run.engine import LocalEngine
 from auditor.score.duplicate_search import read_first_rows
 from auditor.score.pair_sample import number_digests
 from auditor.score.statistics.corpus_overlap import OtherCorpus, match_vectors, normalize_words
 from auditor.sweep.sweep_config import SweepConfig
+from auditor.sweep.vector_sweep import find_stored_model
 from auditor.workers.process_pool import SERIAL, Engine
+from model.backbone import Backbone
 from model.checkpoint import load_model
 
 
@@ -44,46 +47,107 @@ def find_overlap(
 ) -> pa.Table:
     """Compare the corpora, write overlap/<other>.parquet into the audit, and return its rows."""
     folder = Folder(audit)
-    manifest = Manifest.load(folder)
-    with open_other_corpus(other, manifest, model, device) as other_folder:
-        corpus, keys, captions = read_other_corpus(other_folder)
-    media_cosine = corpus.media_cosine() if media_cosine is None else media_cosine
-    caption_cosine = corpus.caption_cosine() if caption_cosine is None else caption_cosine
-    cosines = media_cosine, caption_cosine
+    with open_other_corpus(other, Manifest.load(folder), model, device) as other_folder:
+        cosines = media_cosine, caption_cosine
+        return find_overlap_with(folder, other, other_folder, cosines, engine=engine)
+
+
+def find_overlap_with(
+    folder: Folder,
+    other: str,
+    other_folder: Folder,
+    cosines: tuple[float | None, float | None] = (None, None),
+    *,
+    engine: Engine = SERIAL,
+) -> pa.Table:
+    """Compare an audit with an open corpus; None as cosine of media or captions means that it is estimated."""
+    corpus, keys, captions = read_other_corpus(other_folder)
+    media_cosine = corpus.media_cosine() if cosines[0] is None else cosines[0]
+    caption_cosine = corpus.caption_cosine() if cosines[1] is None else cosines[1]
     shards = find_swept_shards(folder)
-    parts = list(engine.each(partial(_compare_shard, folder, corpus, keys, captions, cosines), shards))
+    compare = partial(_compare_shard, folder, corpus, keys, captions, (media_cosine, caption_cosine))
+    parts = list(engine.each(compare, shards))
     table = pa.concat_tables([OVERLAP_SCHEMA.empty_table(), *parts])
     notes = {"other": other, "media_cosine": str(media_cosine), "caption_cosine": str(caption_cosine)}
     folder.write_table(overlap_name(other), table, notes)
     return table.replace_schema_metadata(notes)
 
 
+@dataclass(frozen=True)
+class BareMediaShard:
+    """A shard whose media need no captions: a medium without one has its key as its caption."""
+
+    shard: Shard
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    def fingerprint(self) -> str:
+        return self.shard.fingerprint()
+
+    @contextmanager
+    def open(self) -> Iterator[OpenShard]:
+        with self.shard.open() as opened:
+            yield replace(opened, samples=[add_caption(sample) for sample in opened.samples])
+
+
+def add_caption(sample: Sample) -> Sample:
+    if sample.media is None or sample.problem is None or sample.problem.status != "missing_caption":
+        return sample
+    return replace(sample, captions=(sample.key,), problem=None)
+
+
 @contextmanager
-def open_other_corpus(other: str, manifest: Manifest, model: str | None, device: str) -> Iterator[Folder]:
-    """Yield a folder with the embeddings of the other corpus, made by the model of the audit."""
+def open_other_corpus(
+    other: str, manifest: Manifest, model: str | None, device: str, *, bare_media: bool = False
+) -> Iterator[Folder]:
+    """Yield a folder with the embeddings of the other corpus, made by the model of the audit.
+
+    The model of stored embeddings is unknown; they need to have the width of the audit's. With `bare_media`, media
+    without captions are encoded too.
+    """
     other_folder = Folder(other)
     if other_folder.exists(MANIFEST_NAME):
         if Manifest.load(other_folder).model["fingerprint"] != manifest.model["fingerprint"]:
             raise AuditError(f"{other} was made by another model; name the corpus instead, or audit it with this model")
         yield other_folder
         return
-    backbone = load_model(choose_audit_model(asdict(manifest), model), device).backbone
-    if backbone.fingerprint != manifest.model["fingerprint"]:
-        raise AuditError(f"{backbone.spec} is not the model that made the audit; pass that one with --model")
     corpus = open_corpus(other, load_saved_options(manifest.corpus))
+    stored = find_stored_model(corpus, manifest.model["logit_scale"])
+    if stored and stored.dim != manifest.model["dim"]:
+        raise AuditError(f"{other} has vectors of {stored.dim} numbers, the audit of {manifest.model['dim']}")
+    shards = [BareMediaShard(shard) for shard in corpus.shards] if bare_media and not stored else corpus.shards
     config = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
     with tempfile.TemporaryDirectory() as scratch:
-        engine = LocalEngine(Folder(scratch), backbone, config)
-        failed = [r for r in engine.sweep(corpus.shards, lambda rows, errors: None) if r.failure is not None]
+        engine = LocalEngine(Folder(scratch), stored or load_audit_backbone(manifest, model, device), config)
+        failed = [r for r in engine.sweep(shards, lambda rows, errors: None) if r.failure is not None]
         if failed:
             raise AuditError(f"{other}: {failed[0].shard} could not be read: {failed[0].failure}")
         yield Folder(scratch)
 
 
+def load_audit_backbone(manifest: Manifest, model: str | None, device: str) -> Backbone:
+    """Load the model of an audit; of an audit of stored embeddings, the one that the user names."""
+    stored = not manifest.model["spec"]
+    if stored and not model:
+        raise AuditError("the audit has stored embeddings and does not know their model: name it with --model")
+    backbone = load_model(choose_audit_model(asdict(manifest), model), device).backbone
+    if stored and backbone.dim != manifest.model["dim"]:
+        raise AuditError(f"{model} makes vectors of {backbone.dim} numbers, the audit has {manifest.model['dim']}")
+    if not stored and backbone.fingerprint != manifest.model["fingerprint"]:
+        raise AuditError(f"{backbone.spec} is not the model that made the audit; pass that one with --model")
+    return backbone
+
+
+def list_encoded_shards(folder: Folder) -> list[str]:
+    """The shards of an audit, or of a corpus that was swept only to be compared, which has no manifest."""
+    return find_swept_shards(folder) if folder.exists(MANIFEST_NAME) else folder.names("embeddings", ".parquet")
+
+
 def read_other_corpus(folder: Folder) -> tuple[OtherCorpus, list[str], list[str]]:
     """Read the other corpus: its vectors and hashes, the keys of its media, and its captions."""
-    # A corpus that was swept only for this comparison has embeddings but no manifest.
-    shards = find_swept_shards(folder) if folder.exists(MANIFEST_NAME) else folder.names("embeddings", ".parquet")
+    shards = list_encoded_shards(folder)
     media = [read_first_rows(folder, shard, ["key", "media_digest", "visual"]) for shard in shards]
     pairs = [read_embeddings(folder, shard) for shard in shards]
     captions = [c for shard in pairs for c in shard.facts["caption"].take(pa.array(shard.rows)).to_pylist()]

@@ -1,0 +1,191 @@
+"""The best rows by a column: of all usable rows (`keep_top`), or of those that meet all other rules (`count`, `share`).
+
+The last choice can be in balance: at most t rows of each cell, which is a topic, a language or the value of any column,
+and t is such that the requested number is kept (MetaCLIP's rule). Small cells stay whole, large ones give their best
+rows. Cells that give one row more than t are chosen by the order of uids, which is random, so the number is exact. With
+`per_medium`, media are chosen instead of rows. Eight bytes are held in memory for each row that is chosen.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from auditor.keep.diverse_rows import choose_diverse_rows
+from auditor.query.database import AuditDatabase
+from auditor.query.rules import PerMedium, RuleError, Rules, parse_number, parse_share
+from auditor.query.sample_tables import ROW_HASH
+from auditor.query.sandbox import QueryError, quote_literal
+from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
+from auditor.vectors import Ints
+
+MOST_CELLS = 100_000
+DEFAULT_ORDER = "p_mismatch"
+
+
+def media_values_sql(column: str, quoted: str, rule: PerMedium | None) -> str:
+    """SQL table with one row per medium: the mean or worst value of a column over its captions."""
+    value = "avg" if rule == "mean" else "max" if column in HIGH_IS_SUSPICIOUS else "min"
+    # rounded to the precision of measurements, because the last bits of a mean depend on the order of summation
+    return (
+        f"(SELECT shard, key, CAST({value}({quoted}) AS FLOAT) AS {quoted}, min(uid_order) AS uid_order "
+        f"FROM measured WHERE status = 'ok' GROUP BY shard, key) AS media"
+    )
+
+
+def media_value_sql(condition: str, values: str) -> str:
+    return f"(shard, key) IN (SELECT shard, key FROM {values} WHERE {condition})"
+
+
+def build_top_sql(database: AuditDatabase, rules: Rules) -> str:
+    """SQL condition of the best share of the usable rows, or of media if these are ranked by mean or worst value."""
+    assert rules.keep_top is not None and rules.by is not None
+    rank_column, share, column = rules.by, parse_share(rules.keep_top), database.column(rules.by, "by")
+    by_medium = rules.per_medium in ("mean", "worst")
+    values = media_values_sql(rank_column, column, rules.per_medium) if by_medium else ""
+    source = f"{values} WHERE TRUE" if values else f"{database.table(column)} WHERE status = 'ok'"
+    usable = f"{source} AND {column} IS NOT NULL"
+    top = database.cached(
+        f"top {share!r} {usable}", lambda: find_top_condition(database, share, rank_column, usable, media=by_medium)
+    )
+    condition = f"({top} OR {column} IS NULL)" if rules.unscored == "keep" else top
+    return media_value_sql(condition, values) if values else condition
+
+
+def find_top_condition(
+    database: AuditDatabase, share: float | int, rank_column: str, usable: str, *, media: bool = False
+) -> str:
+    """SQL condition of the exact number of best rows, or media.
+
+    Ties are broken by the tie breaker of the column, if any and if rows are ranked, then by uid.
+    """
+    column = database.column(rank_column)
+    ties = "" if media or rank_column not in COLUMNS else COLUMNS[rank_column].tie_breaker
+    total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+    count = share if isinstance(share, int) else round(share * total)
+    if count >= total:
+        return f"{column} IS NOT NULL"
+    if count < 1:
+        return "FALSE"
+    better, order = ("<", "ASC") if rank_column in HIGH_IS_SUSPICIOUS else (">", "DESC")
+    cut = find_cut_value(database, usable, column, order, count, total)
+    ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
+    tie_order = f"{build_order_clause(ties, suspicious_first=False)}, " if ties else ""
+    chosen = f"{ties or 'NULL'} AS tie, uid_order FROM {usable} AND {column} = {cut}"
+    last = database.rows(f"SELECT {chosen} ORDER BY {tie_order}uid_order LIMIT 1 OFFSET {count - ahead - 1}")[0]
+    among = f"uid_order <= {last['uid_order']}"
+    if last["tie"] is not None:
+        better_tie, tie = "<" if ties in HIGH_IS_SUSPICIOUS else ">", f"CAST('{last['tie']!r}' AS FLOAT)"
+        among = f"({ties} {better_tie} {tie} OR ({ties} = {tie} AND {among}))"
+    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
+
+
+def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str, count: int, total: int) -> str:
+    """The exact value of the last row that is kept, as SQL."""
+    place = (count if order == "ASC" else total - count + 1) / total
+    # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row avoids rounding
+    table = database.run(
+        f"SELECT quantile_disc({column}, {place - 0.5 / total!r}) AS cut, any_value(typeof({column})) AS type "
+        f"FROM {usable}"
+    )
+    value, sql_type = table["cut"][0].as_py(), table["type"][0].as_py()
+    if isinstance(value, str):
+        raise QueryError("keep_top needs a column of numbers")
+    return f"CAST({quote_literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
+
+
+def build_last_clause(database: AuditDatabase, rules: Rules, others: str) -> str:
+    """The rows chosen among those that meet all other rules; rows that do not meet them pass this one."""
+    candidates = build_candidates_sql(database, rules, others)
+    key = f"{rules.count} {rules.share} {rules.diverse} {candidates}"
+    chosen = database.add_row_set(key, others, lambda: choose_rows(database, rules, candidates))
+    return f"NOT coalesce({others}, FALSE) OR {chosen}"
+
+
+def build_candidates_sql(database: AuditDatabase, rules: Rules, others: str) -> str:
+    """SQL of the rows to choose from: hash, cell, unit (row or medium), and place in the cell by the order of units."""
+    rank_column = rules.by or DEFAULT_ORDER
+    rank = database.column(rank_column, "by")
+    cell = database.column(rules.cell_column, "balance") if rules.balance or rules.diverse else "NULL"
+    missing = f" AND {rank} IS NOT NULL" if rules.unscored == "drop" else ""
+    places = "file, file_row_number, " if rules.diverse else ""
+    read = database.placed_rows if rules.diverse else database.stored_table
+    source = f"{read(others, cell, rank)} WHERE {others}{missing}"
+    values, unit = {rank: rank_column}, "uid_order"
+    if rules.per_medium:
+        medium = "OVER (PARTITION BY shard, key)"
+        best, worst = ("min", "max") if rank_column in HIGH_IS_SUSPICIOUS else ("max", "min")
+        value = {"mean": "avg", "any": best}.get(rules.per_medium, worst)
+        values, unit = {f"CAST({value}({rank}) {medium} AS FLOAT)": rank_column}, f"min(uid_order) {medium}"
+        cell = f"first_value({cell}) OVER (PARTITION BY shard, key ORDER BY caption_index)"
+    else:
+        ties = COLUMNS[rank_column].tie_breaker if rank_column in COLUMNS else ""
+        values |= {ties: ties} if ties else {}
+    listed = "".join(f", {sql} AS value_{number}" for number, sql in enumerate(values))
+    order = ", ".join(
+        f"value_{number} {'ASC' if name in HIGH_IS_SUSPICIOUS else 'DESC'} NULLS LAST"
+        for number, name in enumerate(values.values())
+    )
+    rows = f"SELECT {places}{ROW_HASH} AS row_hash, {cell} AS cell, {unit} AS unit{listed} FROM {source}"
+    place = f"dense_rank() OVER (PARTITION BY cell ORDER BY {order}, unit) AS place"
+    return f"SELECT {places}row_hash, cell, unit, {place} FROM ({rows})"
+
+
+def choose_rows(database: AuditDatabase, rules: Rules, candidates: str) -> pa.Table:
+    """The hashes of the chosen rows."""
+    cells = database.run(
+        f"SELECT cell, max(place) AS units FROM ({candidates}) GROUP BY cell ORDER BY cell LIMIT {MOST_CELLS + 1}"
+    )
+    if len(cells) > MOST_CELLS:
+        raise RuleError(
+            f"balance: {rules.cell_column} has more than {MOST_CELLS:,} values; use a column with fewer, such as topic"
+        )
+    sizes = cells["units"].to_numpy().astype(np.int64)
+    count = choose_count(rules, int(sizes.sum()))
+    if rules.diverse:
+        quotas = choose_quotas(sizes, count) if rules.balance else divide_in_proportion(sizes, count)
+        return choose_diverse_rows(database, candidates, quotas)
+    cap, extra = find_cap(sizes, count)
+    chosen = f"SELECT row_hash FROM ({candidates}) WHERE place <= {cap}"
+    if extra:
+        turns = (
+            f"SELECT row_hash, dense_rank() OVER (ORDER BY unit) AS turn FROM ({candidates}) WHERE place = {cap + 1}"
+        )
+        chosen += f" UNION ALL SELECT row_hash FROM ({turns}) WHERE turn <= {extra}"
+    return database.run(chosen)
+
+
+def choose_count(rules: Rules, total: int) -> int:
+    """The number of rows or media to keep of `total`."""
+    if rules.share is not None:
+        return round(parse_number("share", rules.share, 0, 1) * total)
+    count = rules.count or 0
+    if count > total:
+        units = "media" if rules.per_medium else "pairs"
+        raise RuleError(
+            f"count: only {total:,} {units} meet the other rules, and {count:,} are to be kept; ask for fewer"
+        )
+    return count
+
+
+def find_cap(sizes: Ints, count: int) -> tuple[int, int]:
+    """The largest t with sum(min(size, t)) <= count, and how many more are needed: one each of as many larger cells."""
+    low, high = 0, int(sizes.max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= count else (low, middle - 1)
+    return low, count - int(np.minimum(sizes, low).sum())
+
+
+def choose_quotas(sizes: Ints, count: int) -> Ints:
+    """The number of rows of each cell in balance; the largest cells give one more."""
+    cap, extra = find_cap(sizes, count)
+    quotas: Ints = np.minimum(sizes, cap)
+    quotas[np.argsort(-sizes, kind="stable")[:extra]] += 1
+    return quotas
+
+
+def divide_in_proportion(sizes: Ints, count: int) -> Ints:
+    """The number of rows of each cell in proportion to its size, by the largest remainders."""
+    shares = sizes * (count / max(1, int(sizes.sum())))
+    quotas: Ints = np.floor(shares).astype(np.int64)
+    quotas[np.argsort(quotas - shares, kind="stable")[: count - int(quotas.sum())]] += 1
+    return quotas

@@ -1,0 +1,198 @@
+"""Measure what a target and balance do for training: one skewed pool of photos, one small model, the same number kept.
+
+    python -m tests.bench.choose_effect [--part report] [--seeds 3] [--choices ...]
+
+The pool holds Flickr8k's photos with five captions each; a topic of rank r keeps the share r^-SKEW of its photos, and
+SWAPPED of the captions belong to another photo. Topics are a k-means of the captions, which no choice sees. The target
+are other photos of ten topics. Each choice leaves out captions with a p_mismatch above 0.5 and keeps the same number of
+photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk features are trained on them, as in tests/bench/filter_effect.py. RSum (recall
+at 1, 5 and 10 in both directions) is shown for the test photos of the target's topics among each other, and among all
+test photos as the mean over topics, and weighted like the pool. `tune` uses other seeds, and exchanges target and test
+photos.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from auditor.console import print_table
+from auditor.python_api import Audit
+from auditor.research.evaluate.projection_training import train_projections
+from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
+from auditor.run.run_audit import run_audit
+from auditor.score.statistics.topics import cluster_vectors
+from auditor.vectors import Floats, Ints
+from tests.bench.filter_effect import BUDGET, RESULTS, TRAINING
+from tests.bench.filter_pools import Cell, Encoded, Part, encode_tars, reduce_features, take_half, write_vectors
+from tests.conftest import SHARED
+
+TOPICS, TARGET_TOPICS, SKEW, SWAPPED, KEPT = 40, 10, 0.5, 0.3, 0.3
+CHOICES: dict[str, dict[str, Any]] = {  # rules of Audit.keep besides p_mismatch and the number to keep
+    "random": {"by": "random"},
+    "CLIP score": {"by": "similarity"},
+    "p_mismatch": {"by": "p_mismatch"},
+    "towards inf": {"by": "towards_inf"},
+    "towards 2": {"by": "towards_two"},
+    "balance": {"balance": "topic:40", "by": "similarity"},
+    "diverse": {"diverse": True},
+    "balance, diverse": {"balance": "topic:40", "diverse": True},
+}
+MEASURES = ("target", "mean over topics", "like the pool")
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SkewedPool:
+    """Photos of a skewed pool, the vectors of the target, and the test with the topic of each photo."""
+
+    encoded: Encoded
+    scale: float
+    cell: Cell
+    target: Floats  # (T, D)
+    test: Encoded
+    test_topics: Ints  # (M,)
+    target_topics: Ints
+    shares: Doubles  # (TOPICS,) of the pool
+
+
+def load_skewed_pool(part: Part, seed: int) -> SkewedPool:
+    model, folder = f"local-dir:{SHARED / 'models/flickr8k-lite'}", SHARED / "data/flickr8k"
+    encoded, scale = encode_tars(model, f"{folder}/train-{{00000..00002}}.tar")
+    held_out, _ = encode_tars(model, f"{folder}/val-00000.tar")
+    encoded, held_out = reduce_features(encoded, held_out)
+    texts = np.concatenate([average_captions(encoded), average_captions(held_out)])
+    centroids = cluster_vectors(texts, TOPICS, rounds=20, points_per_cluster=len(texts), seed=0)
+    topics = (texts @ centroids.T).argmax(axis=1)
+    pool_topics, held_out_topics = topics[: len(encoded.keys)], topics[len(encoded.keys) :]
+    generator = np.random.default_rng(seed)
+    rank = generator.permutation(TOPICS) + 1
+    kept = generator.random(len(pool_topics)) < rank[pool_topics] ** -SKEW
+    target_topics = generator.choice(TOPICS, TARGET_TOPICS, replace=False)
+    captions = np.flatnonzero(kept[encoded.owners])
+    cell = swap_captions(encoded.owners[captions], captions, generator)
+    test_rows = take_half(len(held_out.keys), part)
+    others = np.setdiff1d(np.arange(len(held_out.keys)), test_rows)
+    target = held_out.visual[others[np.isin(held_out_topics[others], target_topics)]]
+    shares = np.bincount(pool_topics[kept], minlength=TOPICS) / kept.sum()
+    test = take_media(held_out, test_rows)
+    return SkewedPool(encoded, scale, cell, target, test, held_out_topics[test_rows], target_topics, shares)
+
+
+def average_captions(encoded: Encoded) -> Floats:
+    means = np.zeros((len(encoded.keys), encoded.text.shape[1]), np.float32)
+    np.add.at(means, encoded.owners, encoded.text)
+    return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+
+def swap_captions(media: Ints, captions: Ints, generator: np.random.Generator) -> Cell:
+    rows = generator.permutation(len(captions))[: round(SWAPPED * len(captions))]
+    swapped = captions.copy()
+    swapped[rows] = np.roll(captions[rows], 1)
+    return Cell(media, swapped, swapped != captions)
+
+
+def take_media(encoded: Encoded, rows: Ints) -> Encoded:
+    place = np.full(len(encoded.keys), -1)
+    place[rows] = np.arange(len(rows))
+    captions = np.flatnonzero(place[encoded.owners] >= 0)
+    return Encoded(
+        [encoded.captions[row] for row in captions],
+        place[encoded.owners[captions]],
+        [encoded.keys[row] for row in rows],
+        encoded.visual[rows],
+        encoded.text[captions],
+        encoded.visual_features[rows],
+        encoded.text_features[captions],
+    )
+
+
+def choose_rows(pool: SkewedPool, folder: Path, seed: int, choices: Sequence[str]) -> dict[str, Ints]:
+    """Audit the pool and return the rows that each choice keeps."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    run_audit(write_vectors(pool.encoded, pool.scale, pool.cell, folder))
+    np.save(folder / "target.npy", pool.target)
+    count = round(KEPT * len(np.unique(pool.cell.media)))
+    with Audit(folder / "audit") as audit:
+        audit.apply(RandomOrder(seed), ["key"], name="random")
+        audit.towards(folder / "target.npy", name="inf")
+        audit.towards(folder / "target.npy", name="two", norm="2")
+        rules: dict[str, Any] = {"where": "p_mismatch <= 0.5", "count": count, "per_medium": "mean"}
+        kept = {name: audit.keep(**CHOICES[name], **rules).keys.to_pylist() for name in choices}
+    return {name: np.sort(np.array([*map(int, keys)])) for name, keys in kept.items()}
+
+
+@dataclass(frozen=True)
+class RandomOrder:
+    seed: int
+
+    def __call__(self, key: list[str]) -> list[float]:
+        return [float(np.random.default_rng([self.seed, int(name)]).random()) for name in key]
+
+
+def measure_recalls(embedded: EmbeddingSet, pool: SkewedPool) -> dict[str, float]:
+    target = embedded.take_groups(np.flatnonzero(np.isin(pool.test_topics, pool.target_topics)))
+    topics = np.unique(pool.test_topics)
+    values, weights = sum_recalls(embedded, pool.test_topics, topics), pool.shares[topics]
+    means = float(values.mean()), float(values @ weights / weights.sum())
+    return dict(zip(MEASURES, (compute_recall(target).rsum, *means), strict=True))
+
+
+def sum_recalls(embedded: EmbeddingSet, topic_of_photo: Ints, topics: Ints) -> Doubles:
+    """RSum of the queries of each topic among all test photos and captions."""
+    scores, owners = embedded.scores(), embedded.text_groups
+    is_own = owners[None, :] == np.arange(len(topic_of_photo))[:, None]
+    best = np.where(is_own, scores, -np.inf).max(axis=1)
+    media_ranks = ((scores > best[:, None]) & ~is_own).sum(axis=1)
+    caption_ranks = (scores > scores[owners, np.arange(len(owners))]).sum(axis=0)
+    ranks = (topic_of_photo, media_ranks), (topic_of_photo[owners], caption_ranks)
+    hits = [[(rank[of == topic] < k).mean() for of, rank in ranks for k in (1, 5, 10)] for topic in topics]
+    return 100 * np.array(hits).sum(axis=1)
+
+
+def train_on_rows(pool: SkewedPool, rows: Ints, seed: int) -> dict[str, float]:
+    order = np.resize(np.random.default_rng(seed).permutation(rows), BUDGET)
+    features = pool.encoded.take_pairs(pool.cell.media[order], pool.cell.captions[order])
+    model = train_projections(features, replace(TRAINING, seed=seed))
+    return measure_recalls(model.embed(pool.test.take_media(np.arange(len(pool.test.keys)))), pool)
+
+
+def summarize(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    lines = []
+    for name in dict.fromkeys(row["choice"] for row in results):
+        rows = [row for row in results if row["choice"] == name]
+        values = {measure: [row[measure] for row in rows] for measure in (*MEASURES, "clean")}
+        shown = {
+            measure: f"{np.mean(x):.1f} ± {np.std(x, ddof=min(1, len(x) - 1)):.1f}" for measure, x in values.items()
+        }
+        lines.append({"choice": name, **shown})
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=get_args(Part), default="report")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--choices", nargs="+", choices=CHOICES, default=[*CHOICES])
+    options = parser.parse_args()
+    results: list[dict[str, Any]] = []
+    first = 100 if options.part == "tune" else 0
+    for seed in range(first, first + options.seeds):
+        pool = load_skewed_pool(options.part, seed)
+        rows = choose_rows(pool, RESULTS / "choose-audits" / f"{options.part}-{seed}", seed, options.choices)
+        for name, chosen in rows.items():
+            clean = 100 * (1 - float(pool.cell.planted[chosen].mean()))
+            results.append({"choice": name, "seed": seed, "clean": clean, **train_on_rows(pool, chosen, seed)})
+        print_table(summarize(results), f"{len(pool.cell.media):,} pairs, {KEPT:.0%} kept; {seed - first + 1} seeds")
+        (RESULTS / f"choose_effect-{options.part}.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
