@@ -19,6 +19,7 @@ from auditor.query.sandbox import Sandbox
 MEDIUM = "shard, key, media_path, media_offset"
 CAPTION_COLUMNS = {  # of a KeptShard: lists of the kept captions, and the SQL of their items
     "captions": "caption",
+    "sources": "caption_source",
     "numbers": "caption_index",
     "uids": "uid",
     "starts": '"start"',
