@@ -57,6 +57,15 @@ class KeptRows:
         sql = "SELECT count(*) AS n FROM measured WHERE status = 'ok' AND p_mismatch IS NULL"
         return int(self.database.rows(sql)[0]["n"])
 
+    @cached_property
+    def sources(self) -> dict[str, int]:
+        """Number of kept captions of each source, the largest first; empty if the corpus has one source."""
+        rows = self.database.rows(
+            f"SELECT caption_source AS source, count(*) AS n FROM {self.from_clause} AND caption_source IS NOT NULL "
+            "GROUP BY source ORDER BY n DESC, source"
+        )
+        return {row["source"]: row["n"] for row in rows}
+
     def count_where(self, condition: str) -> int:
         return int(self.database.rows(f"SELECT count(*) AS n FROM {self.from_clause} AND {condition}")[0]["n"])
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.side_files import overlapping_digests
+from auditor.keep.caption_choice import build_choice_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch_rows
 from auditor.query.rules import PerMedium, RuleError, Rules, build_bound_sql, parse_share
@@ -75,7 +76,8 @@ def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
         clauses["no_overlap"] = f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"
     if rules.per_medium in ("any", "all"):
         clauses = build_media_clauses(database, rules, clauses)
-    return {"status": "status = 'ok'", **clauses}
+    clauses = {"status": "status = 'ok'", **clauses}
+    return {**clauses, **build_choice_clauses(database, rules, clauses)}
 
 
 def build_bound_clause(
