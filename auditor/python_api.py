@@ -336,14 +336,14 @@ def audit(
     *,
     model: str | None = None,
     media: str | None = None,
-    caption: str | None = None,
+    caption: str | Sequence[str] | None = None,
     devices: str | None = None,
     **options: Any,
 ) -> Audit:
     """Audit a corpus in the folder `out`, or resume its audit, with a progress bar.
 
     `corpus` is what `auditor audit` accepts, or a DataFrame (pandas, polars, pyarrow); `media` and `caption` name its
-    columns. Other options are those of the command: `frames=8`, `quiet=True`.
+    columns; several captions are sources. Other options are those of the command: `frames=8`, `quiet=True`.
     """
     from auditor.run.start_audit import check_option_names, start_audit
 

@@ -93,10 +93,12 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
         result = export_subset(subset, out, progress=progress.advance, **options)
     if as_json:
         unscored = {"unscored": subset.usable_unscored, "unscored_kept": subset.unscored}
-        print_json({**asdict(result), **unscored, "rules": subset.rules.to_dict()})
+        print_json({**asdict(result), **unscored, "sources": subset.sources, "rules": subset.rules.to_dict()})
     else:
         print_line(f"{result.target}: {describe_result(result)}")
-        if note := describe_unscored(subset.usable_unscored, subset.unscored):
+        for note in filter(
+            None, (describe_unscored(subset.usable_unscored, subset.unscored), describe_sources(subset))
+        ):
             print_line(note)
 
 
@@ -138,6 +140,12 @@ def describe_unscored(usable: int, kept_count: int) -> str:
     return f"no estimate: {usable:,} pairs without p_mismatch, {outcome}"
 
 
+def describe_sources(subset: "Subset") -> str:
+    """Say how many captions of each source are kept; empty if the corpus has one source."""
+    counts = ", ".join(f"{source} {count:,}" for source, count in subset.sources.items())
+    return f"sources of the kept captions: {counts}" if counts else ""
+
+
 def show_dry_run(subset: "Subset", as_json: bool) -> None:
     from auditor import console
     from auditor.keep.uncertainty_cuts import measure_limits
@@ -148,13 +156,14 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
         effective = {"effective_topics": before, "effective_topics_kept": after}
         shifts = {**asdict(drift), "topic_distance": drift.topic_distance, **effective}
         print_json(
-            {**asdict(effects), "media_kept": subset.media, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]}
+            {**asdict(effects), "media_kept": subset.media, "sources": subset.sources, "shifts": shifts}
+            | {"cuts": [cut.to_dict() for cut in cuts]}
         )
         return
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
     rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
     console.print_table([*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}], title)
-    if note := describe_unscored(effects.unscored, effects.unscored_kept):
+    for note in filter(None, (describe_unscored(effects.unscored, effects.unscored_kept), describe_sources(subset))):
         print_line(note)
     for cut in cuts:
         console.print_table([cut.tabulate()], f"{cut.column}: {cut.describe_failures()}")

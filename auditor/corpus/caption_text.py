@@ -98,6 +98,14 @@ def read_record_captions(record: dict[str, Any]) -> tuple[str, ...]:
     return parse_captions(record.get("captions")) or parse_captions(record.get("caption"))
 
 
+def read_record_sources(record: Mapping[str, Any], captions: int) -> tuple[str | None, ...]:
+    """Return `caption_sources`, which an export writes beside as many captions."""
+    sources = record.get("caption_sources")
+    if not isinstance(sources, list) or len(sources) != captions:
+        return ()
+    return tuple(replace_unsafe(source) if isinstance(source, str) else None for source in sources)
+
+
 def dump_carried_fields(fields: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Return the fields that are carried into the audit as JSON, or None if `names` is empty."""
     if not names:

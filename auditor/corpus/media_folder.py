@@ -8,7 +8,7 @@ neither media nor sidecars, are not part of the corpus.
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from auditor.corpus.file_names import (
 )
 from auditor.corpus.read_medium import read_medium_bytes
 from auditor.corpus.sample import Sample
-from auditor.corpus.sample_files import SampleFile, build_sample, describe_text_problems
+from auditor.corpus.sample_files import TEXT_SOURCES, SampleFile, build_sample, complete_sources, describe_text_problems
 from auditor.corpus.shard import CorpusOptions, OpenShard
 from auditor.regular_files import check_regular
 from auditor.schema import Status
@@ -78,10 +78,12 @@ class FolderShard:
             return sidecars.get(part.name, b"")
 
         samples: list[Sample] = []
-        for key, occurrence, names in group_files(file.name for file in self.files):
+        texts = self.options.caption_fields or TEXT_SOURCES
+        for key, occurrence, names in group_files((file.name for file in self.files), texts):
             key_files = {_get_full_extension(name): parts[name] for name in names if name in parts}
             samples.append(build_sample(self.name, key, occurrence, key_files, read, self.options))
-        yield OpenShard(samples, describe_text_problems(samples), read_medium_bytes)
+        samples = complete_sources(samples)
+        yield OpenShard(samples, describe_text_problems(samples, self.options), read_medium_bytes)
 
     def inspect(self, file: FolderFile) -> tuple[int, str | None, Status]:
         """Return the size of a file, why it cannot be read, and the status of its sample in that case."""
@@ -138,22 +140,22 @@ def list_folder_shards(root: str, options: CorpusOptions) -> list[FolderShard]:
     ]
 
 
-def group_files(names: Iterable[str]) -> list[tuple[str, int, list[str]]]:
-    """Group files into (key, occurrence, files of the key)."""
+def group_files(names: Iterable[str], texts: Collection[str] = TEXT_SOURCES) -> list[tuple[str, int, list[str]]]:
+    """Group files into (key, occurrence, files of the key); `texts` are the extensions of captions of a source."""
     sets: dict[str, list[str]] = {}
     for name in names:
         stem = name[: len(name) - len(_get_full_extension(name)) - 1]
         sets.setdefault(stem, []).append(name)
-    return [group for files in sets.values() for group in _group_by_medium(files)]
+    return [group for files in sets.values() for group in _group_by_medium(files, texts)]
 
 
-def _group_by_medium(files: list[str]) -> Iterator[tuple[str, int, list[str]]]:
+def _group_by_medium(files: list[str], texts: Collection[str]) -> Iterator[tuple[str, int, list[str]]]:
     """Give the sidecars of a key to its first medium (video before image); each further medium repeats the key."""
     media = [name for name in files if _get_last_extension(name) not in SIDECARS]
     stems = {strip_extension(name) for name in media}
     keys: dict[str, list[str]] = {key: [] for key in sorted(stems, key=natural_sort_key)}
     for name in files:
-        key = strip_extension(name) if name in media else _find_owner_key(name, stems, media)
+        key = strip_extension(name) if name in media else _find_owner_key(name, stems, media, texts)
         keys.setdefault(key, []).append(name)
     for key, names in keys.items():
         kinds = {name: kind for name in names if (kind := guess_media_kind(name))}
@@ -162,8 +164,8 @@ def _group_by_medium(files: list[str]) -> Iterator[tuple[str, int, list[str]]]:
         yield from ((key, number, [name]) for number, name in enumerate(repeats, start=1))
 
 
-def _find_owner_key(sidecar: str, stems: set[str], media: list[str]) -> str:
-    """Return the key of a sidecar: `a.txt`, `a.jpg.txt` and `a.en.vtt` belong to `a.jpg`.
+def _find_owner_key(sidecar: str, stems: set[str], media: list[str], texts: Collection[str]) -> str:
+    """Return the key of a sidecar: `a.txt`, `a.jpg.txt`, `a.alt.txt` and `a.en.vtt` belong to `a.jpg`.
 
     `a.txt` belongs to `a.1.jpg` if no other medium fits.
     """
@@ -174,6 +176,9 @@ def _find_owner_key(sidecar: str, stems: set[str], media: list[str]) -> str:
         return stem
     if stem in media:
         return strip_extension(stem)
+    key, _, source = stem.rpartition(".")
+    if key in stems and f"{source}.{_get_last_extension(sidecar)}" in texts:
+        return key
     longer = [key for key in stems if key.startswith(f"{stem}.")]
     return longer[0] if len(longer) == 1 else stem
 

@@ -7,6 +7,7 @@ else as media with sidecars, else as tables (`metadata.csv` beside the images th
 import json
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 from auditor.corpus.corpus_files import is_below, is_url, read_range
 from auditor.corpus.corpus_spec import CLIP_RETRIEVAL, COCO, DATACOMP, TIMED, CorpusPath, find_corpus_paths
@@ -32,6 +33,8 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
     vectors = options.visual_column or options.text_column
     if options.carry and prefix not in (COCO, TIMED) and (prefix or vectors):
         raise CorpusError("stored embeddings always carry all their plain columns: leave out --carry")
+    if prefix or vectors:
+        refuse_caption_names(spec, options, "stored")
     if prefix:
         return OPENERS[prefix](spec, options)
     if vectors:
@@ -46,6 +49,7 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
     tables = sorted((path for path in drop_cached_arrow_files(files) if find_table_form(path)), key=natural_sort_key)
     sidecars = any(path.rpartition(".")[2] in SIDECARS for path in files)
     if len(paths) == 1 and folders and (sidecars or not tables) and (shards := list_folder_shards(folders[0], options)):
+        refuse_caption_names(spec, options, "files")
         return Corpus(spec, folders[0], shards)
     if tables:
         return _open_file_corpus(spec, paths, tables, options)
@@ -59,6 +63,7 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
 
 def _open_file_corpus(spec: str, paths: Sequence[CorpusPath], used: Sequence[str], options: CorpusOptions) -> Corpus:
     """Open tars or tables. Raises CorpusError if a file that the spec names would be left out."""
+    refuse_caption_names(spec, options, "table" if find_table_form(used[0]) else "files")
     left_out = {path.path for path in paths if not path.folder} - set(used)
     if left_out:
         raise CorpusError(f"{spec}: {min(left_out)} is not of the same kind as {used[0]}; audit them apart")
@@ -71,6 +76,19 @@ def _open_file_corpus(spec: str, paths: Sequence[CorpusPath], used: Sequence[str
         if form is not None and form != "parquet":
             shards += list_text_shards(path, form, name, options)
     return Corpus(spec, root, shards)
+
+
+def refuse_caption_names(spec: str, options: CorpusOptions, kind: Literal["stored", "files", "table"]) -> None:
+    """Raise CorpusError if the user names sources of captions in a way that this kind of corpus does not have."""
+    columns, fields = len(options.caption_column) > 1, bool(options.caption_fields)
+    if kind == "stored" and (columns or fields):
+        raise CorpusError(
+            f"{spec} has one caption for each row: name a single --caption-column and no --caption-fields"
+        )
+    if kind == "files" and columns:
+        raise CorpusError(f"{spec} is no table: name the fields of its .json files with --caption-fields instead")
+    if kind == "table" and fields:
+        raise CorpusError(f"{spec} is a table: name its columns with --caption-column instead of --caption-fields")
 
 
 def refuse_links(paths: Sequence[CorpusPath], files: Sequence[str]) -> None:

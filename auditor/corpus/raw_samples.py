@@ -5,7 +5,7 @@ has the medium and the kept captions. Timed captions are written to the .json, i
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -32,8 +32,8 @@ OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a WebDataset sample; no mem
 class KeptShard:
     """The kept samples of one shard, one row each.
 
-    Columns: key, media_path, media_offset, media_size and media_digest (null: not compared); captions, numbers, uids,
-    starts and ends of the kept captions; `of`, the number of all captions of the sample.
+    Columns: key, media_path, media_offset, media_size and media_digest (null: not compared); captions, sources,
+    numbers, uids, starts and ends of the kept captions; `of`, the number of all captions of the sample.
     """
 
     name: str
@@ -92,10 +92,13 @@ def has_spans(row: dict[str, Any]) -> bool:
 def build_timed_members(row: Mapping[str, Any], members: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the medium and a .json with the kept `captions` of the whole video and `segments` with their spans."""
     records = [parse_record(data) for name, data in members.items() if name.lower().endswith("json")][:1]
-    captions = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], strict=True))
-    timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid in captions if a is not None]
-    whole = [text for text, start, _, _ in captions if start is None]
-    record = build_timed_record((records and records[0]) or {}, whole, timed)
+    captions = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], row["sources"], strict=True))
+    captions.sort(key=lambda caption: caption[1] is not None)  # as they are read
+    timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid, _ in captions if a is not None]
+    whole = [text for text, start, *_ in captions if start is None]
+    record = build_timed_record((records and records[0]) or {}, whole, timed) | list_sources(
+        [source for *_, source in captions]
+    )
     media = {name: data for name, data in members.items() if guess_media_kind(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}
 
@@ -133,13 +136,24 @@ def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
     if has_spans(row):
         source = {"json": json.dumps({"key": row["key"], "source": path}, ensure_ascii=False).encode()}
         return {**names, **build_timed_members(row, {**medium, **source})}
-    record = {"key": row["key"], "uid": row["uids"][0], "captions": row["captions"], "source": path}
+    record = {
+        "key": row["key"],
+        "uid": row["uids"][0],
+        "captions": row["captions"],
+        "source": path,
+        **list_sources(row["sources"]),
+    }
     return {
         **names,
         **medium,
         "txt": "\n".join(" ".join(split_lines(caption)) for caption in row["captions"]).encode(),
         "json": json.dumps(record, ensure_ascii=False).encode(),
     }
+
+
+def list_sources(sources: Sequence[str | None]) -> dict[str, Any]:
+    """Return the field of a .json that names the source of each caption; none if the corpus has one source."""
+    return {"caption_sources": sources} if any(sources) else {}
 
 
 def find_media_extension(path: str, data: bytes) -> str:

@@ -5,14 +5,14 @@ Captions are read as the audit reads them, so caption number 3 is the same in bo
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from auditor.corpus.caption_text import decode_text, parse_captions, parse_record, split_captions
+from auditor.corpus.caption_text import decode_text, parse_captions, parse_record
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.sample import Span
-from auditor.corpus.sample_files import choose_sample_files
+from auditor.corpus.sample_files import TEXT, choose_sample_files, name_source, read_sample_captions
 from auditor.corpus.shard import CorpusOptions
-from auditor.corpus.timed_captions import combine_captions, parse_subtitles
 from auditor.errors import AuditorError
 
 Fields = Mapping[str, Any]
@@ -29,14 +29,10 @@ def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOption
 
     Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json.
     """
-    _, text, record, subtitles = choose_sample_files(name for name in members if not name.startswith("__"))
-    lines = split_captions(_decode_member(members, text, options), options.captions)
-    cues = parse_subtitles(_decode_member(members, subtitles, options))
-    if record is not None and isinstance(members[record], Mapping):
-        fields: dict[str, Any] | None = dict(members[record])
-    else:
-        fields = parse_record(_decode_member(members, record, options))
-    captions, spans, _ = combine_captions(lines, cues, fields or {})
+    names = choose_sample_files(members, options)
+    fields = _read_fields(members, names.record, options)
+    decode = partial(_decode_member, members, options)
+    captions, spans, _, sources = read_sample_captions(names, fields or {}, decode, options)
     if any(number >= len(captions) for number in numbers):
         raise CorpusChangedError(
             f"sample {members.get('__key__', '')} has {len(captions)} captions, fewer than when it was audited"
@@ -44,13 +40,49 @@ def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOption
     kept_captions = [captions[number] for number in numbers]
     if spans:
         kept_spans = [spans[number] for number in numbers]
-        return _build_timed_sample(members, record, fields or {}, zip(kept_captions, kept_spans, strict=True))
+        return _build_timed_sample(members, names.record, fields or {}, zip(kept_captions, kept_spans, strict=True))
+    return place_captions(members, kept_captions, [sources[number] for number in numbers] if sources else (), options)
+
+
+def place_captions(
+    members: Fields, captions: Sequence[str], sources: Sequence[str | None], options: CorpusOptions
+) -> dict[str, Any]:
+    """Return the members of a sample with these captions, each in the file or field of its source.
+
+    The file or field of a source without captions becomes empty. If the corpus has one source, or the .json lists
+    `caption_sources`, all captions are in one place.
+    """
+    names = choose_sample_files(members, options)
+    fields = _read_fields(members, names.record, options)
+    is_one_place = not any(sources) or "caption_sources" in (fields or {})
+    by_source: dict[str | None, list[str]] = {}
+    for caption, source in zip(captions, sources or [None] * len(captions), strict=True):
+        by_source.setdefault(None if is_one_place else source, []).append(caption)
+    texts = {source: f"{source}.{TEXT}" for source in by_source if source not in (None, TEXT, *options.caption_fields)}
     changed = dict(members)
-    if text is not None and lines:
-        changed[text] = _encode_like(members[text], "\n".join(kept_captions))
-    if record is not None and fields is not None:
-        changed[record] = _encode_like(members[record], rewrite_record(fields, kept_captions))
+    texts.update(names.texts)
+    for source, name in texts.items():
+        kept = by_source.get(None if is_one_place else source, [])
+        if source in by_source or _decode_member(members, options, name).strip():
+            changed[name] = _encode_like(members.get(name, b""), "\n".join(kept))
+    if names.record is not None and fields is not None:
+        named = [name for name in options.caption_fields if name_source(name) not in names.texts]
+        record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
+        plain = by_source.get(None if is_one_place else TEXT, [])
+        record = record if options.caption_fields else rewrite_record(fields, plain)
+        record |= {"caption_sources": list(sources)} if is_one_place and "caption_sources" in fields else {}
+        changed[names.record] = _encode_like(members[names.record], record)
     return changed
+
+
+def fill_fields(fields: Fields, kept_captions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return a record with these captions in its named fields: a list if the field is one, else the text."""
+    filled = {
+        name: list(texts) if isinstance(fields.get(name), list) or len(texts) > 1 else "".join(texts)
+        for name, texts in kept_captions.items()
+        if name in fields or texts
+    }
+    return {**fields, **filled}
 
 
 def _build_timed_sample(
@@ -85,12 +117,18 @@ def rewrite_record(fields: Fields, kept_captions: Sequence[str]) -> dict[str, An
     if isinstance(fields.get("caption"), list):
         changed["caption"] = list(kept_captions)
     elif "caption" in fields and not set(parse_captions(fields["caption"])) <= set(kept_captions):
-        changed["caption"] = kept_captions[0]
+        changed["caption"] = kept_captions[0] if kept_captions else ""
     return changed
 
 
-def _decode_member(members: Fields, name: str | None, options: CorpusOptions) -> str:
-    member = members[name] if name is not None else ""
+def _read_fields(members: Fields, name: str | None, options: CorpusOptions) -> dict[str, Any] | None:
+    if name is not None and isinstance(members[name], Mapping):
+        return dict(members[name])
+    return parse_record(_decode_member(members, options, name))
+
+
+def _decode_member(members: Fields, options: CorpusOptions, name: str | None) -> str:
+    member = members.get(name, "") if name is not None else ""
     return member if isinstance(member, str) else decode_text(member, options.encoding)
 
 

@@ -53,6 +53,7 @@ class Sample:
     encoding: str | None = None  # of its captions, if not a Unicode encoding
     carried: tuple[str | None, ...] = ()  # JSON of the carried input columns: per caption, or one for all
     uids: tuple[str | None, ...] = ()  # the corpus's own uid of each caption, if it has more than one
+    sources: tuple[str | None, ...] = ()  # of each caption, if the corpus has several sources
 
 
 def get_row_span(row: Mapping[str, Any]) -> Span | None:
@@ -70,5 +71,5 @@ def split_by_span(sample: Sample) -> list[Sample]:
     for span, captions in texts.items():
         key = sample.key if span is None else f"{sample.key}@{span.start:.10g}-{span.end:.10g}"
         spans = (span,) * len(captions)
-        parts.append(replace(sample, key=key, captions=tuple(captions), uid=None, uids=(), spans=spans))
+        parts.append(replace(sample, key=key, captions=tuple(captions), uid=None, uids=(), sources=(), spans=spans))
     return parts or [sample]

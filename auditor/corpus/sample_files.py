@@ -5,21 +5,34 @@ Tars and folders share this code. Of several media, a plain extension (`jpg`) is
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 from auditor.corpus.caption_text import (
     dump_carried_fields,
     find_encoding,
+    parse_captions,
     parse_record,
     parse_uid,
+    read_record_sources,
     replace_unsafe,
     split_captions,
 )
 from auditor.corpus.file_names import SUBTITLES, escape_name, guess_media_kind, split_key, unescape_name
-from auditor.corpus.sample import Media, Problem, Sample
+from auditor.corpus.sample import Media, Problem, Sample, Span
 from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.timed_captions import combine_captions, parse_subtitles
 from auditor.schema import Status
+
+TEXT = "txt"
+TEXT_SOURCES = tuple(  # key.NAME.txt beside key.txt is another source of captions; other names need --caption-fields
+    f"{name}.{TEXT}"
+    for name in (
+        *("alt", "raw", "original", "short", "long", "detailed", "dense", "refined", "recaption", "synthetic"),
+        "generated",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +69,18 @@ def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dic
 
 
 def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Reader, options: CorpusOptions) -> Sample:
-    names = choose_sample_files(parts)
-    media, text, record, subtitles = (parts[name] if name is not None else None for name in names)
-    sidecars = [part for part in (text, record, subtitles) if part is not None]
+    names = choose_sample_files(parts, options)
+    media = parts[names.medium] if names.medium is not None else None
+    sidecars = [parts[name] for name in names.sidecars]
     contents = {part: read(part) for part in sidecars if not _find_defect(part, options.max_caption_bytes)}
     encodings = {part: find_encoding(data, options.encoding) for part, data in contents.items()}
 
-    def decode(part: SampleFile | None) -> str:
+    def decode(name: str | None) -> str:
+        part = parts[name] if name is not None else None
         return replace_unsafe(contents[part].decode(encodings[part], "replace")) if part in contents else ""
 
-    fields = parse_record(decode(record)) or {}
-    lines = split_captions(decode(text), options.captions)
-    captions, spans, uids = combine_captions(lines, parse_subtitles(decode(subtitles)), fields)
+    fields = parse_record(decode(names.record)) or {}
+    captions, spans, uids, sources = read_sample_captions(names, fields, decode, options)
     problem = _find_problem(parts, media, next(iter(sidecars), None), captions, options.max_caption_bytes)
     if occurrence:
         problem = Problem("duplicate_key", f"key {escape_name(key)} was seen {occurrence} times before in this shard")
@@ -76,12 +89,16 @@ def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Read
     uid, carried = parse_uid(fields.get("uid")), (dump_carried_fields(fields, options.carry),)
     encoding = next((name for name in encodings.values() if not name.startswith("utf")), None)
     key = escape_name(key)
-    return Sample(shard, key, captions, place, uid, occurrence, problem, spans, encoding, carried, uids)
+    return Sample(shard, key, captions, place, uid, occurrence, problem, spans, encoding, carried, uids, sources)
 
 
-def describe_text_problems(samples: Sequence[Sample]) -> list[str]:
-    """Describe names and captions that are not in UTF-8, for the list of a shard's problems."""
-    notes = []
+def describe_text_problems(samples: Sequence[Sample], options: CorpusOptions) -> list[str]:
+    """Describe absent sources, and names and captions that are not in UTF-8, for the list of a shard's problems."""
+    present = {source for sample in samples for source in sample.sources}
+    absent = [name for name in options.caption_fields if name_source(name) not in present]
+    if len(options.caption_fields) < 2 and any(sample.captions for sample in samples):
+        absent = []
+    notes = [f"no sample has a caption in {name!r}, which --caption-fields names" for name in absent]
     if escaped := [sample.key for sample in samples if unescape_name(sample.key) != sample.key]:
         notes.append(
             f"{len(escaped):,} keys contain bytes that are not text and are written with escapes, such as {escaped[0]}"
@@ -102,12 +119,92 @@ def choose_medium(extensions: Iterable[str]) -> str | None:
     return min(kinds, key=lambda name: ("." in name, kinds[name] == "image"), default=None)
 
 
-def choose_sample_files(extensions: Iterable[str]) -> tuple[str | None, str | None, str | None, str | None]:
-    """Return the extensions of the medium, the .txt, the .json and the subtitles; None if there is no such file."""
-    names = list(extensions)
+@dataclass(frozen=True, slots=True)
+class SampleFileNames:
+    """The extensions of the files of a sample that are read; None if there is no such file."""
+
+    medium: str | None
+    texts: Mapping[str, str]  # by source of captions: `txt`, `alt` for alt.txt
+    record: str | None  # .json
+    subtitles: str | None
+
+    @property
+    def sidecars(self) -> list[str]:
+        return [*self.texts.values(), *(name for name in (self.record, self.subtitles) if name is not None)]
+
+
+def choose_sample_files(extensions: Iterable[str], options: CorpusOptions) -> SampleFileNames:
+    names = [name for name in extensions if not name.startswith("__")]  # WebDataset's own fields
     medium = choose_medium(names)
-    text, record, *subtitles = (_choose_sidecar(names, form, medium) for form in ("txt", "json", *SUBTITLES))
-    return medium, text, record, next(filter(None, subtitles), None)
+    record, *subtitles = (_choose_sidecar(names, form, medium) for form in ("json", *SUBTITLES))
+    texts = find_source_texts(names, medium, options.caption_fields or TEXT_SOURCES)
+    if not options.caption_fields:
+        others = [name for name in names if name not in texts.values()]
+        plain = _choose_sidecar(others, TEXT, medium)
+        if plain is not None:
+            texts = {TEXT: plain, **texts}
+        elif len(texts) == 1:
+            texts = dict(zip([TEXT], texts.values(), strict=True))
+    return SampleFileNames(medium, texts, record, next(filter(None, subtitles), None))
+
+
+def find_source_texts(names: Sequence[str], medium: str | None, sources: Iterable[str]) -> dict[str, str]:
+    """Return the extension of the text file of each source, without the captions of another medium (`alt.jpg`)."""
+    stem = medium.rpartition(".")[0] if medium is not None else ""
+    places = {name.lower(): name for name in names}
+    stems = {name.rpartition(".")[0].lower() for name in names if guess_media_kind(name) is not None}
+    texts = {}
+    for source in sources:
+        place = f"{stem}.{source}".strip(".").lower()
+        is_text = source == TEXT or (source.endswith(f".{TEXT}") and place.rpartition(".")[0] not in stems)
+        if is_text and place in places:
+            texts[name_source(source)] = places[place]
+    return texts
+
+
+def read_sample_captions(
+    names: SampleFileNames, record: dict[str, Any], decode: Callable[[str | None], str], options: CorpusOptions
+) -> tuple[tuple[str, ...], tuple[Span | None, ...], tuple[str | None, ...], tuple[str | None, ...]]:
+    """Return the captions of a sample with their spans, uids and sources, each empty if no caption has one.
+
+    Captions of subtitles have no source.
+    """
+    by_source = read_source_captions(names, record, decode, options)
+    lines = tuple(chain.from_iterable(by_source.values()))
+    cues = parse_subtitles(decode(names.subtitles))
+    hidden = {"caption", "captions"} if options.caption_fields else set()
+    hidden |= {"clips"} if len(by_source) > 1 else set()  # a span for each caption of one source
+    shown = {name: value for name, value in record.items() if name not in hidden} if hidden else record
+    captions, spans, uids = combine_captions(lines, cues, shown)
+    sources = read_record_sources(record, len(captions))
+    if len(by_source) > 1:
+        labels = tuple(source for source, texts in by_source.items() for _ in texts)
+        sources = (*labels, *[None] * (len(captions) - len(labels)))
+    return captions, spans, uids, sources
+
+
+def read_source_captions(
+    names: SampleFileNames, record: Mapping[str, Any], decode: Callable[[str | None], str], options: CorpusOptions
+) -> dict[str, tuple[str, ...]]:
+    """Return the captions of each source: a text file, or a field of the .json that --caption-fields names."""
+    return {
+        source: split_captions(decode(names.texts[source]), options.captions)
+        if source in names.texts
+        else parse_captions(record.get(source))
+        for source in map(name_source, options.caption_fields or names.texts)
+    }
+
+
+def name_source(field: str) -> str:
+    """Return the source of captions in a field of the .json (itself) or in a text file (`alt` for alt.txt)."""
+    return field.removesuffix(f".{TEXT}")
+
+
+def complete_sources(samples: list[Sample]) -> list[Sample]:
+    """Name the source of the plain captions of a shard too, if any of its samples has several sources."""
+    if not any(sample.sources for sample in samples):
+        return samples
+    return [s if s.sources else replace(s, sources=(TEXT,) * len(s.captions)) for s in samples]
 
 
 def _choose_sidecar(names: list[str], last: str, medium: str | None) -> str | None:

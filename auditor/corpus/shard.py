@@ -56,7 +56,16 @@ class CorpusOptions:
         "lines", "Read a .txt file as one caption per line, or as one caption."
     )
     media_column: str | None = setting(None, "Column of a table that holds paths or bytes of media.", advanced=False)
-    caption_column: str | None = setting(None, "Column of a table that holds captions.", advanced=False)
+    caption_column: tuple[str, ...] = setting(
+        (),
+        "Column of a table that holds captions; several, such as alt,raw,refined, are the sources of captions.",
+        advanced=False,
+    )
+    caption_fields: tuple[str, ...] = setting(
+        (),
+        "Fields of .json files that hold captions, in place of caption and captions; txt and NAME.txt name files. "
+        "Several are the sources of captions.",
+    )
     key_column: str | None = setting(None, "Column of a table that holds keys.")
     start_column: str | None = setting(
         None,
@@ -90,8 +99,12 @@ class CorpusOptions:
             object.__setattr__(self, "delimiter", "\t")
         if self.captions not in ("lines", "whole"):
             raise CorpusError(f"captions must be 'lines' or 'whole', not {self.captions!r}")
-        for name in ("carry", "media_root"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("carry", "media_root", "caption_column", "caption_fields"):
+            names = getattr(self, name) or ()
+            object.__setattr__(self, name, tuple(names.split(",") if isinstance(names, str) else names))
+        for name in ("caption_column", "caption_fields"):
+            if len(set(getattr(self, name))) < len(getattr(self, name)):
+                raise CorpusError(f"{name} names {max(getattr(self, name), key=getattr(self, name).count)!r} twice")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise CorpusError(f"delimiter must be one character, not {self.delimiter!r}")
         try:

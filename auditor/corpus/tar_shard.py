@@ -10,7 +10,13 @@ from auditor.corpus.file_names import escape_name, split_key
 from auditor.corpus.img2dataset import find_companion, find_lost_samples
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Media
-from auditor.corpus.sample_files import SampleFile, build_sample, describe_text_problems, group_sample_files
+from auditor.corpus.sample_files import (
+    SampleFile,
+    build_sample,
+    complete_sources,
+    describe_text_problems,
+    group_sample_files,
+)
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions, OpenShard, ShardError, convert_shard_errors
 from auditor.corpus.tar_archive import OpenTar, open_tar
 from auditor.corpus.tar_index import NotATarError, TarIndex, TarMember
@@ -58,13 +64,13 @@ class TarShard:
             return data
 
         groups = group_tar_members(index, tar.path).items()
-        samples = [build_sample(self.name, *key, files, read, self.options) for key, files in groups]
+        samples = complete_sources([build_sample(self.name, *key, files, read, self.options) for key, files in groups])
         missing, notes = find_lost_samples(self.name, self.path, {s.key for s in samples}, self.options)
         problems = tar.problems + index.problems
         if names := [member.name for member in index.members if split_key(member.name) is None]:
             example = escape_name(names[0])
             problems.append(f"{len(names)} members without a key (no extension, hidden or meta), such as {example}")
-        return OpenShard(samples + missing, problems + describe_text_problems(samples) + notes, read)
+        return OpenShard(samples + missing, problems + describe_text_problems(samples, self.options) + notes, read)
 
 
 def group_tar_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str, SampleFile]]:

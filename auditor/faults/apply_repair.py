@@ -16,6 +16,8 @@ from auditor.audit_folder.lock import hold_folder_lock
 from auditor.corpus.caption_text import parse_record
 from auditor.corpus.corpus_spec import is_folder_spec
 from auditor.corpus.raw_samples import OWN_FIELDS, KeptShard, build_timed_members, read_kept_samples
+from auditor.corpus.rewrite_captions import place_captions
+from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions
 from auditor.corpus.shard_writer import PortableTar
 from auditor.faults import shifted_spans
 from auditor.faults.corpus_window import FaultsError
@@ -34,7 +36,7 @@ from auditor.query.sandbox import quote_literal
 
 REPAIRS = "repairs.parquet"
 AT_ONCE = 5000  # uids in one query
-MovedCaption = Mapping[str, Any]  # uid, caption, start, end
+MovedCaption = Mapping[str, Any]  # uid, caption, caption_source, start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ class CaptionMoves:
             place = shard_rows.name, row["key"]
             columns = zip(*(row[name] for name in CAPTION_COLUMNS), strict=True) if place in self.gone else ()
             stay = [
-                {"caption": caption, "uid": uid, "start": start, "end": end}
-                for caption, number, uid, start, end in columns
+                {"caption": caption, "caption_source": source, "uid": uid, "start": start, "end": end}
+                for caption, source, number, uid, start, end in columns
                 if number not in self.gone[place]
             ]
             if place in self.gone or place in self.arrived:
@@ -127,15 +129,24 @@ def write_repaired_shard(path: Path, shard_rows: KeptShard, changed: Mapping[str
             key = sample["__key__"]
             members = {extension: data for extension, data in sample.items() if extension not in OWN_FIELDS}
             if changed.get(key, True):
-                tar.add(key, replace_captions(members, changed[key]) if key in changed else members)
+                tar.add(key, replace_captions(members, changed[key], shard_rows.options) if key in changed else members)
 
 
-def replace_captions(members: Mapping[str, bytes], arrived: Sequence[MovedCaption]) -> dict[str, bytes]:
-    """Replace the captions of a sample in its .txt and, if present, in its .json; timed captions keep their spans."""
+def replace_captions(
+    members: Mapping[str, bytes], arrived: Sequence[MovedCaption], options: CorpusOptions = DEFAULT_OPTIONS
+) -> dict[str, bytes]:
+    """Replace the captions of a sample in its .txt and, if present, in its .json; timed captions keep their spans.
+
+    A caption with a source goes to the file or field of its source.
+    """
+    captions = [caption["caption"] for caption in arrived]
+    sources = [caption.get("caption_source") for caption in arrived]
     if any(caption["start"] is not None for caption in arrived):
         columns = {f"{name}s": [caption[name] for caption in arrived] for name in ("caption", "start", "end", "uid")}
-        return build_timed_members(columns, members)
-    captions = [caption["caption"] for caption in arrived]
+        return build_timed_members({**columns, "sources": sources}, members)
+    if any(sources):
+        placed: dict[str, bytes] = place_captions(members, captions, sources, options)
+        return placed
     out = {**members, "txt": "\n".join(captions).encode()}
     record = parse_record(members["json"]) if "json" in members else None
     if record is not None:
@@ -149,7 +160,7 @@ def fetch_captions(database: AuditDatabase, repairs: Sequence[Repair]) -> dict[t
     captions: dict[tuple[str, int], MovedCaption] = {}
     for start in range(0, len(repairs), AT_ONCE):
         uids = quote_literal([repair.uid for repair in repairs[start : start + AT_ONCE]])
-        columns = 'uid, caption_index, caption, "start", "end"'
+        columns = 'uid, caption_index, caption, caption_source, "start", "end"'
         sql = f"SELECT {columns} FROM measured WHERE uid IN (SELECT unnest({uids}))"
         captions |= {(row["uid"], row["caption_index"]): row for row in database.rows(sql)}
     return captions

@@ -31,7 +31,7 @@ from auditor.keep.kept_rows import KeptRows
 
 REMOVED = "removed.parquet"
 REMOVED_COLUMNS = (
-    'uid, key, caption_index, shard, kind, caption, "start", "end", status, error_message, similarity, '
+    'uid, key, caption_index, shard, kind, caption, caption_source, "start", "end", status, error_message, similarity, '
     "uncertainty_visual, uncertainty_text, p_mismatch, duplicate_of"
 )
 

@@ -27,7 +27,7 @@ from auditor.keep.kept_rows import KeptRows, load_corpus_options
 
 Row = dict[str, Any]
 TableShard = TextShard | ParquetShard
-KeptPlaces = dict[int, list[int]]  # row of the table -> indices of its kept captions
+KeptPlaces = dict[int, dict[str, list[int]]]  # row of the table -> column of captions -> places of the kept ones
 
 
 def export_input_table(subset: KeptRows, folder: Folder, name: str) -> int:
@@ -73,22 +73,41 @@ def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
     table = subset.shard(shard.name).table
     numbers = dict(zip(table["key"].to_pylist(), table["numbers"].to_pylist(), strict=True))
     places_by_row: KeptPlaces = {}
+    columns = shard.columns.captions if numbers else ()
     for key, occurrence, entry in merge_entries(shard.folder, shard.entries()) if numbers else ():
         for number in numbers.get(key, ()) if occurrence == 0 else ():
             if number >= len(entry.places):
                 raise ExportError(f"{shard.path} has changed since it was audited; audit it again")
             row, place = entry.places[number]
-            places_by_row.setdefault(row, []).append(place)
+            column = entry.sources[number] if entry.sources else columns[0]
+            places_by_row.setdefault(row, {name: [] for name in columns})[column].append(place)
     return places_by_row
 
 
 def read_kept_rows(subset: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
     for shard in shards:
         places_by_row = find_kept_captions(subset, shard)
-        column, timed = shard.columns.caption, shard.columns.start is not None  # captions may have spans
+        timed = shard.columns.start is not None  # captions may have spans
         for number, fields in shard.rows() if places_by_row else ():
-            if number in places_by_row:
-                yield select_captions(fields, column, places_by_row[number], timed=timed)
+            places = places_by_row.get(number, {})
+            if len(places) > 1:
+                cells = {name: select_cell(fields.get(name), kept, timed=timed) for name, kept in places.items()}
+                yield {**fields, **cells}
+            for column, kept in places.items() if len(places) == 1 else ():
+                yield select_captions(fields, column, kept, timed=timed)
+
+
+def select_cell(cell: Any, places: list[int], *, timed: bool) -> Any:
+    """Reduce the cell of one of several sources; None if no caption of it is kept.
+
+    With timed captions, the others become empty texts, because all sources share the cells of the spans.
+    """
+    if not places or len(places) == len(parse_cell(cell, timed)) or not is_list_cell(cell, timed):
+        return cell if places else None
+    if not timed:
+        return select_items(cell, places)
+    texts = [text if place in places else "" for place, text in enumerate(parse_list_cell(cell))]
+    return json.dumps(texts, ensure_ascii=False) if isinstance(cell, str) else texts
 
 
 def select_captions(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:
@@ -145,7 +164,10 @@ def write_input_parquet(path: str, subset: KeptRows, shards: list[TableShard]) -
     with ExitStack() as stack:
         for shard in shards:
             rows = list(read_kept_rows(subset, [shard]))
-            schema = shard.schema() if isinstance(shard, ParquetShard) else writer and writer.schema
+            schema = writer.schema if writer else None
+            if isinstance(shard, ParquetShard):  # the captions of a source may become null
+                stored, columns = shard.schema(), shard.columns.captions
+                schema = pa.schema([f.with_nullable(f.nullable or f.name in columns) for f in stored], stored.metadata)
             if rows or schema:
                 table = pa.Table.from_pylist(rows, schema=schema)
                 writer = writer or stack.enter_context(pq.ParquetWriter(path, table.schema))

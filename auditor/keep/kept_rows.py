@@ -19,6 +19,7 @@ from auditor.query.sandbox import Sandbox
 MEDIUM = "shard, key, media_path, media_offset"
 CAPTION_COLUMNS = {  # of a KeptShard: lists of the kept captions, and the SQL of their items
     "captions": "caption",
+    "sources": "caption_source",
     "numbers": "caption_index",
     "uids": "uid",
     "starts": '"start"',
@@ -55,6 +56,15 @@ class KeptRows:
         """Number of usable rows without p_mismatch, kept or not."""
         sql = "SELECT count(*) AS n FROM measured WHERE status = 'ok' AND p_mismatch IS NULL"
         return int(self.database.rows(sql)[0]["n"])
+
+    @cached_property
+    def sources(self) -> dict[str, int]:
+        """Number of kept captions of each source, the largest first; empty if the corpus has one source."""
+        rows = self.database.rows(
+            f"SELECT caption_source AS source, count(*) AS n FROM {self.from_clause} AND caption_source IS NOT NULL "
+            "GROUP BY source ORDER BY n DESC, source"
+        )
+        return {row["source"]: row["n"] for row in rows}
 
     def count_where(self, condition: str) -> int:
         return int(self.database.rows(f"SELECT count(*) AS n FROM {self.from_clause} AND {condition}")[0]["n"])

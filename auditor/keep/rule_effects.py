@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.side_files import overlapping_digests
+from auditor.keep.caption_choice import build_choice_clauses
 from auditor.keep.ranked_rows import build_last_clause, build_top_sql, media_value_sql, media_values_sql
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch_rows
@@ -77,6 +78,7 @@ def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
     if rules.per_medium in ("any", "all"):
         clauses = build_media_clauses(database, rules, clauses)
     clauses = {"status": "status = 'ok'", **clauses}
+    clauses |= build_choice_clauses(database, rules, clauses)
     if rules.last_rule:
         clauses[rules.last_rule] = build_last_clause(database, rules, conjoin_clauses(clauses))
     return clauses

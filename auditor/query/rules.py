@@ -6,7 +6,7 @@ missing, `unscored` decides.
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -82,6 +82,14 @@ class Rules:
     no_overlap: str | None = setting(
         None, "Leave out media that `auditor overlap` has found in OTHER.", metavar="OTHER"
     )
+    prefer: tuple[str, ...] = setting(
+        (),
+        "Sources of captions, the best first: keep the captions of the first one that has captions which satisfy the "
+        "other rules.",
+    )
+    best_caption: bool = setting(
+        False, "Keep one caption of each medium, and of each time span: the one that describes it best.", advanced=False
+    )
     unscored: Unscored = setting(
         "keep", "What to do with pairs that have no estimate, for example because their kind has too few pairs."
     )
@@ -97,7 +105,12 @@ class Rules:
         if self.keep_top is not None:
             parse_share(self.keep_top)
         self._check_last_rule()
-        for rule in ("diverse", "no_duplicates", "no_generated_defects"):
+        names: Any = self.prefer
+        names = names.split(",") if isinstance(names, str) else names  # as on the command line
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise RuleError(f"prefer lists sources of captions, and is not {self.prefer!r}")
+        object.__setattr__(self, "prefer", tuple(names))
+        for rule in ("diverse", "no_duplicates", "no_generated_defects", "best_caption"):
             if not isinstance(getattr(self, rule), bool):
                 raise RuleError(f"{rule} is True or False, not {getattr(self, rule)!r}")
         for rule, choices in CHOICES.items():
@@ -172,7 +185,7 @@ class Rules:
                 continue
             options.append(FLAGS_OF_RULES.get(rule) or "--" + rule.replace("_", "-"))
             if value is not True:
-                options.append(str(value))
+                options.append(",".join(value) if isinstance(value, tuple) else str(value))
         return options
 
 
@@ -196,6 +209,8 @@ class KeepRules(ColumnLimits, total=False):
     no_duplicates: bool
     no_generated_defects: bool
     no_overlap: str | None
+    prefer: Sequence[str]
+    best_caption: bool
     unscored: Unscored
     per_medium: PerMedium | None
 

@@ -35,6 +35,9 @@ from model.model_names import BackboneError
 from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
+FIXED_OPTIONS = (  # of a corpus, once its audit has begun
+    *("spec", "captions", "caption_column", "caption_fields", "shard_size", "encoding", "delimiter", "header", "carry"),
+)
 MIN_ROWS = 200  # before the error rate can stop a run
 SAMPLE_KEYS = 10_000  # of --sample
 
@@ -161,7 +164,7 @@ def begin_manifest(
     )
     if folder.exists(MANIFEST_NAME):
         old = Manifest.load(folder)
-        for name in ("spec", "captions", "shard_size", "encoding", "delimiter", "header", "carry"):
+        for name in FIXED_OPTIONS:
             _refuse_difference(folder, f"corpus {name}", old.corpus.get(name) or None, fresh.corpus[name] or None)
         refuse_other_model(folder, old, fresh.model)
         if not sample.items() <= old.sample.items():

@@ -45,7 +45,7 @@ def count_rows(samples: Sequence[DecodedSample]) -> list[int]:
 
 def _build_rows(decoded: DecodedSample) -> list[dict[str, Any]]:
     """A row for each caption, without the facts of its text."""
-    sample, carried = decoded.sample, decoded.sample.carried
+    sample, carried, sources = decoded.sample, decoded.sample.carried, decoded.sample.sources
     shared = {**_locate_medium(sample.media), **_describe_medium(decoded), "media_digest": decoded.digest}
     has_spans = isinstance(decoded.medium, Problem) or decoded.medium.span_frames is not None  # an image has none
     rows = []
@@ -56,6 +56,7 @@ def _build_rows(decoded: DecodedSample) -> list[dict[str, Any]]:
             "caption_index": index,
             "shard": sample.shard,
             "caption": caption,
+            "caption_source": sources[index] if index < len(sources) else None,
             # if the input has one row per sample, all captions share its carried columns
             "carried": carried[min(index, len(carried) - 1)] if carried else None,
             **shared,

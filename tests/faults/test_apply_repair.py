@@ -119,6 +119,7 @@ def test_of_several_captions_those_that_do_not_move_stay() -> None:
     """A person refused the move of the second caption of `a`, and that of the only one of `b`."""
     listed = {
         "captions": ["one", "two"],
+        "sources": [None] * 2,
         "numbers": [0, 1],
         "uids": ["x", "y"],
         "starts": [None] * 2,

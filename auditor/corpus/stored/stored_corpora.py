@@ -55,7 +55,7 @@ def open_clip_retrieval(spec: str, options: CorpusOptions) -> Corpus:
     place = find_corpus_paths(spec.removeprefix(CLIP_RETRIEVAL))[0]
     sizes = list_file_sizes(place) if place.folder else {}
     key = options.key_column or "image_path"
-    roles = ColumnRoles(options.caption_column or "caption", None, key, "image_path", "width", "height", None)
+    roles = ColumnRoles(",".join(options.caption_column) or "caption", None, key, "image_path", "width", "height", None)
     shards = []
     for path in sorted(sizes, key=natural_sort_key):
         if match := _METADATA.search(path):
@@ -97,7 +97,7 @@ def _choose_roles(path: str, options: CorpusOptions) -> ColumnRoles:
             names = file.schema_arrow.names
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{path} is not a readable Parquet file: {error}") from error
-    caption = options.caption_column or find_usual_column(CAPTION_NAMES, names)
+    caption = ",".join(options.caption_column) or find_usual_column(CAPTION_NAMES, names)
     if caption is None:
         raise CorpusError(f"which column holds the captions? {path} has {', '.join(names[:30])}; use --caption-column")
     for column in (caption, options.key_column):

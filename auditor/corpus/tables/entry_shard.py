@@ -39,7 +39,8 @@ class TableEntry:
     spans: tuple[Span | None, ...] = ()  # of its captions, if the list has spans
     carried: tuple[str | None, ...] = ()  # of each caption, one if there is no caption; empty if nothing is carried
     uids: tuple[str | None, ...] = ()  # of each caption: the row's uid for its first caption
-    places: tuple[tuple[int, int], ...] = ()  # of each caption: its row, and its place in the row
+    places: tuple[tuple[int, int], ...] = ()  # of each caption: its row, and its place in the cell
+    sources: tuple[str, ...] = ()  # of each caption: its column, if there are several
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def fingerprint_entries(folder: str, entries: Sequence[TableEntry], options: Cor
             file_states[path] = (-1, 0) if unchecked and allowed else _stat_file(file) if allowed else (-2, 0)
         size, time = file_states[path]
         fields = (entry.key, entry.media, entry.captions, entry.uid, entry.cell, size, time, *entry.carried)
-        digest.update(repr((*fields, entry.spans) if entry.spans else fields).encode())
+        extra = [part for part in (entry.spans, entry.sources) if part]
+        digest.update(repr((*fields, *extra)).encode())
     return digest.hexdigest()
 
 
@@ -117,7 +119,7 @@ def _join_entries(entries: Sequence[TableEntry]) -> TableEntry:
     carried = tuple(chain.from_iterable(entry.carried[: len(entry.captions)] for entry in entries))
     lists: dict[str, Any] = {
         name: tuple(chain.from_iterable(getattr(entry, name) for entry in entries))
-        for name in ("captions", "places", "uids", "spans")
+        for name in ("captions", "places", "uids", "spans", "sources")
     }
     uid = next((entry.uid for entry in entries if entry.uid), None)
     return replace(first, uid=uid, carried=carried or first.carried, **lists)
@@ -149,7 +151,7 @@ def _build_entry_sample(shard: str, key: str, occurrence: int, entry: TableEntry
     spans = entry.spans if any(entry.spans) else ()
     uids = entry.uids if any(entry.uids) else ()
     fields = entry.captions, media, entry.uid, occurrence, problem, spans
-    return Sample(shard, key, *fields, carried=entry.carried, uids=uids)
+    return Sample(shard, key, *fields, carried=entry.carried, uids=uids, sources=entry.sources)
 
 
 def is_allowed(path: str, folder: str, options: CorpusOptions) -> bool:

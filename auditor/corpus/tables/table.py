@@ -44,7 +44,7 @@ class TableColumns:
     """The columns that have a role; `key` and `uid` are optional."""
 
     media: str
-    caption: str
+    captions: tuple[str, ...]  # one for each source
     key: str | None
     uid: str | None
     start: str | None = None
@@ -54,7 +54,7 @@ class TableColumns:
 
     @property
     def names(self) -> list[str]:
-        columns = (self.media, self.caption, self.key, self.uid, self.start, self.end, *self.carry)
+        columns = (self.media, *self.captions, self.key, self.uid, self.start, self.end, *self.carry)
         return list(dict.fromkeys(name for name in columns if name is not None))
 
     @property
@@ -72,7 +72,8 @@ def find_table_form(path: str) -> str | None:
 def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -> TableColumns:
     """Choose the columns by the options, else by usual names. Raises CorpusError with the columns of the table."""
     columns_text = f"{table} has the columns {', '.join(map(repr, columns[:30]))}"
-    roles = (options.media_column, options.caption_column, options.key_column)
+    captions = choose_caption_columns(columns, options)
+    roles = (options.media_column, *captions, options.key_column)
     for column in (*roles, options.start_column, options.end_column, *options.carry):
         if column is not None and column not in columns:
             similar = difflib.get_close_matches(column, columns, n=1)
@@ -84,12 +85,20 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     media = options.media_column or find_usual_column((*MEDIA_NAMES, *fallbacks), columns)
     if media is None:
         raise CorpusError(f"which column holds the media? {columns_text}; name it with --media-column")
-    caption = options.caption_column or find_usual_column(CAPTION_NAMES, [name for name in columns if name != media])
-    if caption is None:
-        raise CorpusError(f"which column holds the captions? {columns_text}; name it with --caption-column")
+    if not captions:
+        caption = find_usual_column(CAPTION_NAMES, [name for name in columns if name != media])
+        if caption is None:
+            raise CorpusError(f"which column holds the captions? {columns_text}; name it with --caption-column")
+        captions = (caption,)
     key = options.key_column or find_usual_column(KEY_NAMES, columns)
     guessed = start is not None and end is None and options.start_column is None
-    return TableColumns(media, caption, key, find_usual_column(("uid",), columns), start, end, options.carry, guessed)
+    return TableColumns(media, captions, key, find_usual_column(("uid",), columns), start, end, options.carry, guessed)
+
+
+def choose_caption_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str, ...]:
+    """Return the columns that the options name; a single one may have commas in its name."""
+    name = ",".join(options.caption_column)
+    return (name,) if name in columns else options.caption_column
 
 
 def _choose_span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
@@ -116,18 +125,19 @@ def build_entry(row: int, fields: dict[str, Any], columns: TableColumns) -> Tabl
         value = value.get("path")
     key = fields.get(columns.key) if columns.key is not None else None
     uid = parse_uid(fields.get(columns.uid)) if columns.uid is not None else None
-    captions = _read_row_captions(fields, columns)
+    captions = [(name, *caption) for name in columns.captions for caption in _read_row_captions(fields, name, columns)]
     carried = dump_carried_fields(fields, columns.carry)
     return TableEntry(
         row=row,
         media=replace_unsafe(str(value)).strip() if isinstance(value, str | int) else "",
-        captions=tuple(text for _, text, _ in captions),
+        captions=tuple(text for *_, text, _ in captions),
         carried=(carried,) * max(1, len(captions)) if columns.carry else (),
-        places=tuple((row, place) for place, _, _ in captions),
+        places=tuple((row, place) for _, place, *_ in captions),
         key=None if key is None or key == "" else str(key),
         uid=uid,
         uids=(uid, *[None] * (len(captions) - 1)) if captions else (),
         spans=tuple(span for *_, span in captions) if columns.start is not None else (),
+        sources=tuple(name for name, *_ in captions) if len(columns.captions) > 1 else (),
     )
 
 
@@ -138,13 +148,15 @@ def limit_text(entries: Iterable[TableEntry]) -> Iterator[TableEntry]:
         size += sum(len(text or "") for text in (*entry.captions, *entry.carried))
         if size > MAX_SHARD_TEXT:
             reason = f"its shard has over {MAX_SHARD_TEXT:,} characters of captions: use a smaller --shard-size"
-            entry = replace(entry, captions=(), carried=(), places=(), uids=(), spans=(), defect=reason)
+            entry = replace(entry, captions=(), carried=(), places=(), uids=(), spans=(), sources=(), defect=reason)
         yield entry
 
 
-def _read_row_captions(fields: dict[str, Any], columns: TableColumns) -> list[tuple[int, str, Span | None]]:
+def _read_row_captions(
+    fields: dict[str, Any], column: str, columns: TableColumns
+) -> list[tuple[int, str, Span | None]]:
     """Return (place in its cell, text, span) of each caption; a row without times describes the whole video."""
-    text, start = fields.get(columns.caption), fields.get(columns.start or "")
+    text, start = fields.get(column), fields.get(columns.start or "")
     end = fields.get(columns.end or "")
     if columns.start is None or (columns.guessed and not looks_like_list(start)):
         return pair_texts_with_spans(text if isinstance(text, list | tuple) else [text], (None,))

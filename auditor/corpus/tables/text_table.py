@@ -175,7 +175,7 @@ class TextShard:
         if self.dialect.numbered:
             notes.append(
                 f"{self.path} has no header: column {self.columns.media} was taken for the media and column "
-                f"{self.columns.caption} for the captions; set others with --media-column and --caption-column"
+                f"{self.columns.captions[0]} for the captions; set others with --media-column and --caption-column"
             )
         return notes
 
@@ -261,8 +261,8 @@ def _guess_columns(rows: list[dict[str, Any]], options: CorpusOptions) -> Corpus
     cells = {name: [str(row.get(name) or "") for row in rows] for name in rows[0]}
     media = options.media_column or max(cells, key=lambda name: sum(not has_header([cell]) for cell in cells[name]))
     text_columns = [name for name in cells if name not in (media, options.key_column)]
-    longest = max(text_columns, key=lambda name: sum(map(len, cells[name])), default=None)
-    return replace(options, media_column=media, caption_column=options.caption_column or longest)
+    longest = sorted(text_columns, key=lambda name: -sum(map(len, cells[name])))[:1]
+    return replace(options, media_column=media, caption_column=options.caption_column or tuple(longest))
 
 
 def _cut_byte_ranges(
