@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
-from auditor.commands.output import open_audit
+from auditor.commands.output import open_audit, print_changes
 from auditor.commands.selection import is_ranked, select_rows, selection_options
 from auditor.terminal import print_json, print_line
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIERS = click.IntRange(min=2)
 SHOWN_TOPICS = 5
-NOT_RULES = ("by", "unscored", "per_medium")  # they say how rules apply
+NOT_RULES = ("by", "unscored", "per_medium", "no_edits")  # they say how rules apply
 
 
 @audit_command
@@ -96,6 +96,7 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
         print_json({**asdict(result), **unscored, "sources": subset.sources, "rules": subset.rules.to_dict()})
     else:
         print_line(f"{result.target}: {describe_result(result)}")
+        print_changes(result.changes, result.form in ("npy", "txt"))
         for note in filter(
             None, (describe_unscored(subset.usable_unscored, subset.unscored), describe_sources(subset))
         ):
@@ -109,7 +110,7 @@ def write_subset_tiers(subset: "Subset", out: str, count: int, by: str, as_json:
     with console.Progress("filter", None, "samples", quiet=as_json) as progress:
         result = export_tiers(subset, out, count, by, progress=progress.advance, **options)
     if as_json:
-        print_json({**asdict(result), "open_clip": result.open_clip})
+        print_json({**asdict(result), "open_clip": result.open_clip, "changes": subset.change_counts})
         return
     rows = [
         {"tier": tier.folder.rsplit("/", 1)[-1], "pairs": tier.pairs, "samples": tier.samples, "shards": tier.shards}
@@ -117,6 +118,7 @@ def write_subset_tiers(subset: "Subset", out: str, count: int, by: str, as_json:
         for tier in result.tiers
     ]
     console.print_table(rows, f"{result.target}: tiers by {result.by}")
+    print_changes(subset.change_counts)
     print_line(f"open_clip: python -m open_clip_train.main {result.open_clip} ...")
 
 
@@ -155,16 +157,15 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
         before, after = drift.effective_numbers
         effective = {"effective_topics": before, "effective_topics_kept": after}
         shifts = {**asdict(drift), "topic_distance": drift.topic_distance, **effective}
-        print_json(
-            {**asdict(effects), "media_kept": subset.media, "sources": subset.sources, "shifts": shifts}
-            | {"cuts": [cut.to_dict() for cut in cuts]}
-        )
+        counts = {"media_kept": subset.media, "sources": subset.sources, "changes": subset.change_counts}
+        print_json({**asdict(effects), **counts, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]})
         return
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
     rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
     console.print_table([*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}], title)
     for note in filter(None, (describe_unscored(effects.unscored, effects.unscored_kept), describe_sources(subset))):
         print_line(note)
+    print_changes(subset.change_counts)
     for cut in cuts:
         console.print_table([cut.tabulate()], f"{cut.column}: {cut.describe_failures()}")
     if not effects.kept:

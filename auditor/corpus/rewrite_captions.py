@@ -1,4 +1,4 @@
-"""Drop captions of a sample: rewrite its .txt and .json, and leave all other members byte for byte.
+"""Drop or change captions of a sample: rewrite its .txt and .json, and leave all other members byte for byte.
 
 Captions are read as the audit reads them, so caption number 3 is the same in both.
 """
@@ -16,6 +16,7 @@ from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
 
 Fields = Mapping[str, Any]
+NO_CHANGES: Mapping[int, str] = {}
 # of a .json: replaced by the kept captions
 TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles")
 
@@ -24,10 +25,13 @@ class CorpusChangedError(AuditorError):
     """The corpus has moved or changed since it was audited."""
 
 
-def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOptions) -> dict[str, Any]:
+def keep_captions(
+    members: Fields, numbers: Sequence[int], options: CorpusOptions, changes: Mapping[int, str] = NO_CHANGES
+) -> dict[str, Any]:
     """Return the members of a sample by extension, with only the captions that have these numbers.
 
-    Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json.
+    Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json. `changes` are the new texts of
+    captions by number.
     """
     names = choose_sample_files(members, options)
     fields = _read_fields(members, names.record, options)
@@ -37,30 +41,39 @@ def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOption
         raise CorpusChangedError(
             f"sample {members.get('__key__', '')} has {len(captions)} captions, fewer than when it was audited"
         )
-    kept_captions = [captions[number] for number in numbers]
+    kept_captions = [changes.get(number, captions[number]) for number in numbers]
     if spans:
         kept_spans = [spans[number] for number in numbers]
         return _build_timed_sample(members, names.record, fields or {}, zip(kept_captions, kept_spans, strict=True))
-    return place_captions(members, kept_captions, [sources[number] for number in numbers] if sources else (), options)
+    kept_sources = [sources[number] for number in numbers] if sources else ()
+    originals = [captions[number] for number in numbers]
+    whole = len(numbers) == len(captions)
+    return place_captions(members, kept_captions, kept_sources, options, originals=originals, whole=whole)
 
 
 def place_captions(
-    members: Fields, captions: Sequence[str], sources: Sequence[str | None], options: CorpusOptions
+    members: Fields,
+    captions: Sequence[str],
+    sources: Sequence[str | None],
+    options: CorpusOptions,
+    *,
+    originals: Sequence[str] | None = None,
+    whole: bool = False,
 ) -> dict[str, Any]:
     """Return the members of a sample with these captions, each in the file or field of its source.
 
     The file or field of a source without captions becomes empty. If the corpus has one source, or the .json lists
-    `caption_sources`, all captions are in one place.
+    `caption_sources`, all captions are in one place. `originals` are the captions before they were changed; a `whole`
+    sample keeps all of its captions.
     """
     names = choose_sample_files(members, options)
     fields = _read_fields(members, names.record, options)
     is_one_place = not any(sources) or "caption_sources" in (fields or {})
-    by_source: dict[str | None, list[str]] = {}
-    for caption, source in zip(captions, sources or [None] * len(captions), strict=True):
-        by_source.setdefault(None if is_one_place else source, []).append(caption)
+    listed = [None] * len(captions) if is_one_place else sources
+    by_source, original_by_source = (_group_by_source(part, listed) for part in (captions, originals or captions))
     texts = {source: f"{source}.{TEXT}" for source in by_source if source not in (None, TEXT, *options.caption_fields)}
-    changed = dict(members)
     texts.update(names.texts)
+    changed = dict(members)
     for source, name in texts.items():
         kept = by_source.get(None if is_one_place else source, [])
         if source in by_source or _decode_member(members, options, name).strip():
@@ -68,11 +81,22 @@ def place_captions(
     if names.record is not None and fields is not None:
         named = [name for name in options.caption_fields if name_source(name) not in names.texts]
         record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
-        plain = by_source.get(None if is_one_place else TEXT, [])
-        record = record if options.caption_fields else rewrite_record(fields, plain)
+        if not options.caption_fields:
+            plain = None if is_one_place else TEXT
+            kept, before = by_source.get(plain, []), original_by_source.get(plain, [])
+            record = rewrite_record(fields, before, kept, whole=whole)
         record |= {"caption_sources": list(sources)} if is_one_place and "caption_sources" in fields else {}
-        changed[names.record] = _encode_like(members[names.record], record)
+        changed[names.record] = (
+            _encode_like(members[names.record], record) if record != fields else members[names.record]
+        )
     return changed
+
+
+def _group_by_source(texts: Sequence[str], sources: Sequence[str | None]) -> dict[str | None, list[str]]:
+    groups: dict[str | None, list[str]] = {}
+    for text, source in zip(texts, sources, strict=True):
+        groups.setdefault(source, []).append(text)
+    return groups
 
 
 def fill_fields(fields: Fields, kept_captions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -109,15 +133,23 @@ def build_timed_record(fields: Fields, whole: Sequence[str], segments: Sequence[
     return {**other, "captions": whole, "segments": segments}
 
 
-def rewrite_record(fields: Fields, kept_captions: Sequence[str]) -> dict[str, Any]:
-    """Return a record whose `captions` and `caption`, if it has them, hold the kept captions; other fields stay."""
+def rewrite_record(
+    fields: Fields, originals: Sequence[str], kept_captions: Sequence[str], *, whole: bool
+) -> dict[str, Any]:
+    """Return a record whose `captions` and `caption`, if it has them, hold the kept captions; other fields stay.
+
+    `originals` are the kept captions as they were. In a `whole` sample, which keeps all, other captions stay as well.
+    """
     changed = dict(fields)
-    if "captions" in fields:
-        changed["captions"] = list(kept_captions)
-    if isinstance(fields.get("caption"), list):
-        changed["caption"] = list(kept_captions)
-    elif "caption" in fields and not set(parse_captions(fields["caption"])) <= set(kept_captions):
-        changed["caption"] = kept_captions[0] if kept_captions else ""
+    new_texts = dict(zip(originals, kept_captions, strict=True))
+    for name in ("captions", "caption"):
+        texts = parse_captions(fields.get(name))
+        if name in fields and (name == "captions" or isinstance(fields[name], list)):
+            replaced = [new_texts.get(text, text) for text in texts]
+            changed[name] = replaced if whole and list(texts) != list(originals) else list(kept_captions)
+        elif texts and new_texts.get(texts[0]) != texts[0]:
+            first = kept_captions[0] if kept_captions else ""
+            changed[name] = new_texts.get(texts[0], fields[name] if whole else first)
     return changed
 
 

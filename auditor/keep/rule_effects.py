@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.side_files import overlapping_digests
+from auditor.keep.caption_changes import CaptionChanges, read_caption_changes
 from auditor.keep.caption_choice import build_choice_clauses
 from auditor.keep.ranked_rows import build_last_clause, build_top_sql, media_value_sql, media_values_sql
 from auditor.query.database import AuditDatabase
@@ -57,7 +58,7 @@ class RuleEffects:
 Clauses = Mapping[str, str]  # the SQL condition of the rows that a rule keeps, by rule
 
 
-def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
+def build_clauses(database: AuditDatabase, rules: Rules, changes: CaptionChanges | None = None) -> Clauses:
     """The rules as SQL, the status first; a user's condition has been checked by the sandbox."""
     clauses = {rule: build_bound_clause(database, rules, rule, *bound) for rule, bound in rules.bounds().items()}
     if rules.keep_top is not None and rules.by is not None:
@@ -77,6 +78,8 @@ def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
     clauses |= build_target_clauses(database, rules)
     if rules.per_medium in ("any", "all"):
         clauses = build_media_clauses(database, rules, clauses)
+    if rules.drop_weak_parts is not None:
+        clauses["drop_weak_parts"] = (read_caption_changes(database, rules) if changes is None else changes).condition
     clauses = {"status": "status = 'ok'", **clauses}
     clauses |= build_choice_clauses(database, rules, clauses)
     if rules.last_rule:

@@ -90,6 +90,15 @@ class Rules:
     best_caption: bool = setting(
         False, "Keep one caption of each medium, and of each time span: the one that describes it best.", advanced=False
     )
+    drop_weak_parts: float | None = setting(
+        None,
+        "Drop the parts of a caption that are mismatched with more than this probability, and captions that have no "
+        "other part.",
+        share=True,
+        metavar="P",
+    )
+    strip_preamble: bool = setting(False, "Write captions without openings such as 'The image shows'.")
+    no_edits: bool = setting(False, "Write captions as they were audited, not as people have edited them.")
     unscored: Unscored = setting(
         "keep", "What to do with pairs that have no estimate, for example because their kind has too few pairs."
     )
@@ -110,7 +119,7 @@ class Rules:
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise RuleError(f"prefer lists sources of captions, and is not {self.prefer!r}")
         object.__setattr__(self, "prefer", tuple(names))
-        for rule in ("diverse", "no_duplicates", "no_generated_defects", "best_caption"):
+        for rule in ("diverse", "no_duplicates", "no_generated_defects", "best_caption", "strip_preamble", "no_edits"):
             if not isinstance(getattr(self, rule), bool):
                 raise RuleError(f"{rule} is True or False, not {getattr(self, rule)!r}")
         for rule, choices in CHOICES.items():
@@ -164,6 +173,8 @@ class Rules:
             raise RuleError(explain_unknown_name("rule", unknown[0], sorted([*names, *BOUNDS])))
         bounds = {rule: rules[rule] for rule in RULES if rules.get(rule) is not None} | bounds
         limits = {rule: parse_limit(rule, x) for rule, x in bounds.items()}
+        if (probability := rules.get("drop_weak_parts")) is not None:
+            rules["drop_weak_parts"] = parse_number("drop_weak_parts", probability, 0, 1)
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
@@ -211,6 +222,9 @@ class KeepRules(ColumnLimits, total=False):
     no_overlap: str | None
     prefer: Sequence[str]
     best_caption: bool
+    drop_weak_parts: float | None
+    strip_preamble: bool
+    no_edits: bool
     unscored: Unscored
     per_medium: PerMedium | None
 
