@@ -63,7 +63,7 @@ class TargetColumn:
 
 
 def name_target_column(other: str, name: str | None = None) -> str:
-    return f"towards_{make_source_name(name or other)}"
+    return f"towards_{make_source_name(name or other).replace('-', '_')}"  # SQL names it without quotes
 
 
 def compare_target(

@@ -5,10 +5,10 @@
 The pool holds Flickr8k's photos with five captions each; a topic of rank r keeps the share r^-SKEW of its photos, and
 SWAPPED of the captions belong to another photo. Topics are a k-means of the captions, which no choice sees. The target
 are other photos of ten topics. Each choice leaves out captions with a p_mismatch above 0.5 and keeps the same number of
-photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk features are trained on them, as in tests/bench/filter_effect.py. RSum (recall
-at 1, 5 and 10 in both directions) is shown for the test photos of the target's topics among each other, and among all
-test photos as the mean over topics, and weighted like the pool. `tune` uses other seeds, and exchanges target and test
-photos.
+photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk
+features are trained on them, as in tests/bench/filter_effect.py. RSum (recall at 1, 5 and 10 in both directions) is
+shown for the test photos of the target's topics among each other, and among all test photos as the mean over topics,
+and weighted like the pool. `tune` uses other seeds, and exchanges the photos of the target and of the test.
 """
 
 import argparse
