@@ -8,8 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
+from auditor.query.map_queries import sample_points
 from auditor.query.rules import Rules
 
 MEASURES = {
@@ -70,6 +73,13 @@ def count_effectively(shares: Sequence[float]) -> float:
     """exp(entropy): the number of equal shares that are as diverse as these; 0 if all are 0."""
     total = sum(shares)
     return math.exp(-sum(share / total * math.log(share / total) for share in shares if share)) if total else 0.0
+
+
+def sample_kept_points(database: AuditDatabase, over: str, rules: Rules, where: str | None = None) -> pa.Table:
+    """The points of a map (auditor.query.map_queries), each with whether rules keep it."""
+    condition = conjoin_clauses(build_clauses(database, rules))
+    value = f"CASE WHEN {condition} THEN 'kept' ELSE 'left out' END"
+    return sample_points(database, over, "", where, value_sql=value)
 
 
 def measure_subset_drift(database: AuditDatabase, rules: Rules) -> Drift:

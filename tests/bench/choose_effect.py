@@ -8,7 +8,8 @@ are other photos of ten topics. Each choice leaves out captions with a p_mismatc
 photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk
 features are trained on them, as in tests/bench/filter_effect.py. RSum (recall at 1, 5 and 10 in both directions) is
 shown for the test photos of the target's topics among each other, and among all test photos as the mean over topics,
-and weighted like the pool. `tune` uses other seeds, and exchanges the photos of the target and of the test.
+and weighted like the pool. `tune` uses other seeds, and exchanges the photos of the target and of the test. Seeds that
+bench-results/choose_effect-PART.json already holds are not run again.
 """
 
 import argparse
@@ -88,7 +89,7 @@ def load_skewed_pool(part: Part, seed: int) -> SkewedPool:
 def average_captions(encoded: Encoded) -> Floats:
     means = np.zeros((len(encoded.keys), encoded.text.shape[1]), np.float32)
     np.add.at(means, encoded.owners, encoded.text)
-    return means / np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float32)
 
 
 def swap_captions(media: Ints, captions: Ints, generator: np.random.Generator) -> Cell:
@@ -154,7 +155,7 @@ def sum_recalls(embedded: EmbeddingSet, topic_of_photo: Ints, topics: Ints) -> D
     caption_ranks = (scores > scores[owners, np.arange(len(owners))]).sum(axis=0)
     ranks = (topic_of_photo, media_ranks), (topic_of_photo[owners], caption_ranks)
     hits = [[(rank[of == topic] < k).mean() for of, rank in ranks for k in (1, 5, 10)] for topic in topics]
-    return 100 * np.array(hits).sum(axis=1)
+    return np.asarray(100 * np.array(hits).sum(axis=1), np.float64)
 
 
 def train_on_rows(pool: SkewedPool, rows: Ints, seed: int) -> dict[str, float]:
@@ -182,16 +183,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--choices", nargs="+", choices=CHOICES, default=[*CHOICES])
     options = parser.parse_args()
-    results: list[dict[str, Any]] = []
+    path = RESULTS / f"choose_effect-{options.part}.json"
+    results: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     first = 100 if options.part == "tune" else 0
-    for seed in range(first, first + options.seeds):
+    for seed in sorted({*range(first, first + options.seeds)} - {row["seed"] for row in results}):
         pool = load_skewed_pool(options.part, seed)
         rows = choose_rows(pool, RESULTS / "choose-audits" / f"{options.part}-{seed}", seed, options.choices)
         for name, chosen in rows.items():
             clean = 100 * (1 - float(pool.cell.planted[chosen].mean()))
             results.append({"choice": name, "seed": seed, "clean": clean, **train_on_rows(pool, chosen, seed)})
         print_table(summarize(results), f"{len(pool.cell.media):,} pairs, {KEPT:.0%} kept; {seed - first + 1} seeds")
-        (RESULTS / f"choose_effect-{options.part}.json").write_text(json.dumps(results, indent=1))
+        path.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
