@@ -60,13 +60,14 @@ class Drift:
     @property
     def effective_numbers(self) -> tuple[float, float]:
         """The effective number of topics before and after."""
-        before, after = ([getattr(topic, side) for topic in self.topics] for side in ("whole", "kept"))
-        return count_effectively(before), count_effectively(after)
+        sides = ([getattr(topic, side) for topic in self.topics] for side in ("whole", "kept"))
+        whole_count, kept_count = map(count_effectively, sides)
+        return whole_count, kept_count
 
     def describe_topics(self) -> str:
-        before, after = self.effective_numbers
+        numbers = "{:.1f} -> {:.1f}".format(*self.effective_numbers)
         name = "topics" if self.column.startswith("topic") else f"values of {self.column}"
-        return f"{name}: {self.topic_distance:.1%} of the kept rows moved; effective number {before:.1f} -> {after:.1f}"
+        return f"{name}: {self.topic_distance:.1%} of the kept rows moved; effective number {numbers}"
 
 
 def count_effectively(shares: Sequence[float]) -> float:
