@@ -24,6 +24,7 @@ BROWSE, SAMPLE, THRESHOLDS = "screens/browse_page.py", "screens/sample_page.py",
 FAULTS, MAP, REVIEW = "screens/faults_page.py", "screens/map_page.py", "screens/review_page.py"
 REVIEWER_COOKIE = "auditor-reviewer"
 ANY = "any"
+KEPT = "kept"  # color of the map by linked rules
 REVIEWS = (ANY, "reviewed", "none", *MARKS, DISAGREEMENT)
 CORPUS_ORDER = "corpus order"
 DUPLICATES = "duplicates"  # a gallery

@@ -32,7 +32,7 @@ class MediaColumn:
     name: str
     compute: Callable[[Floats], Any]
     mark: str
-    about: Mapping[str, Any]  # its origin, for people and for rules
+    origin: Mapping[str, Any]  # for people and for rules
 
 
 def store_media_column(
@@ -42,7 +42,7 @@ def store_media_column(
     folder = database.files.folder
     if missing := {*map(get_shard_name, database.files.all)}.difference(find_swept_shards(folder)):
         raise AuditError(f"{folder.url} has no embeddings of {len(missing):,} shards, such as {min(missing)}")
-    work = ApplyTask(column.name, ("visual",), column.mark, about=column.about)
+    work = ApplyTask(column.name, ("visual",), column.mark, origin=column.origin)
     check_new_columns(database, column.name, [column.name], force)
     with begin_apply(database, work, force) as shards, Progress(column.name, len(shards), "shards", quiet=quiet) as bar:
         for _ in engine.each(partial(write_shard_column, folder, column), shards):

@@ -82,9 +82,9 @@ class TargetCells:
 
     def search(self, visual: Floats, probes: int) -> Floats:
         """The highest cosine of each of N media to the vectors in its `probes` nearest cells."""
-        near = np.argpartition(visual @ self.centroids.T, -probes, axis=1)[:, -probes:]  # (N, probes)
-        order = np.argsort(near, axis=None, kind="stable")
-        ends = np.searchsorted(near.ravel()[order], np.arange(len(self.centroids) + 1))
+        nearest_cells = np.argpartition(visual @ self.centroids.T, -probes, axis=1)[:, -probes:]  # (N, probes)
+        order = np.argsort(nearest_cells, axis=None, kind="stable")
+        ends = np.searchsorted(nearest_cells.ravel()[order], np.arange(len(self.centroids) + 1))
         highest = np.full(len(visual), -1, np.float32)
         for cell in np.flatnonzero(np.diff(ends)).tolist():
             rows = order[ends[cell] : ends[cell + 1]] // probes

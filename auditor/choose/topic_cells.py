@@ -53,13 +53,13 @@ def fit_corpus_topics(folder: Folder, count: int, engine: Engine) -> Floats:
         )
     chosen = np.unique(np.linspace(0, len(shards) - 1, min(SAMPLE_SHARDS, len(shards))).astype(np.int64))
     limit = -(-min(MOST_SAMPLED, max(20_000, count * SAMPLE_PER_CELL)) // len(chosen))
-    sample = np.concatenate(list(engine.each(partial(_sample_media, folder, limit), [shards[i] for i in chosen])))
+    sample = np.concatenate(list(engine.each(partial(draw_shard_media, folder, limit), [shards[i] for i in chosen])))
     if len(sample) < count:
         raise AuditError(f"balance: {count:,} topics need at least as many media, and there are {len(sample):,}")
     return fit_cells(sample, count, SEED)
 
 
-def _sample_media(folder: Folder, limit: int, shard: str) -> Floats:
+def draw_shard_media(folder: Folder, limit: int, shard: str) -> Floats:
     visual, _ = read_shard_media(folder, shard)
     chosen = np.random.default_rng(SEED).choice(len(visual), min(limit, len(visual)), replace=False)
     return visual[np.sort(chosen)]

@@ -154,8 +154,7 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
 
     effects, drift, cuts = subset.effects(), subset.drift(), measure_limits(subset.database, subset.rules)
     if as_json:
-        before, after = drift.effective_numbers
-        effective = {"effective_topics": before, "effective_topics_kept": after}
+        effective = dict(zip(("effective_topics", "effective_topics_kept"), drift.effective_numbers, strict=True))
         shifts = {**asdict(drift), "topic_distance": drift.topic_distance, **effective}
         counts = {"media_kept": subset.media, "sources": subset.sources, "changes": subset.change_counts}
         print_json({**asdict(effects), **counts, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]})

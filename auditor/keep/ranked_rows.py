@@ -92,15 +92,15 @@ def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str
     return f"CAST({quote_literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
 
 
-def build_last_clause(database: AuditDatabase, rules: Rules, others: str) -> str:
+def build_last_clause(database: AuditDatabase, rules: Rules, other_rules: str) -> str:
     """The rows chosen among those that meet all other rules; rows that do not meet them pass this one."""
-    candidates = build_candidates_sql(database, rules, others)
+    candidates = build_candidates_sql(database, rules, other_rules)
     key = f"{rules.count} {rules.share} {rules.diverse} {candidates}"
-    chosen = database.add_row_set(key, others, lambda: choose_rows(database, rules, candidates))
-    return f"NOT coalesce({others}, FALSE) OR {chosen}"
+    chosen = database.add_row_set(key, other_rules, lambda: choose_best_rows(database, rules, candidates))
+    return f"NOT coalesce({other_rules}, FALSE) OR {chosen}"
 
 
-def build_candidates_sql(database: AuditDatabase, rules: Rules, others: str) -> str:
+def build_candidates_sql(database: AuditDatabase, rules: Rules, other_rules: str) -> str:
     """SQL of the rows to choose from: hash, cell, unit (row or medium), and place in the cell by the order of units."""
     rank_column = rules.by or DEFAULT_ORDER
     rank = database.column(rank_column, "by")
@@ -108,7 +108,7 @@ def build_candidates_sql(database: AuditDatabase, rules: Rules, others: str) -> 
     missing = f" AND {rank} IS NOT NULL" if rules.unscored == "drop" else ""
     places = "file, file_row_number, " if rules.diverse else ""
     read = database.placed_rows if rules.diverse else database.stored_table
-    source = f"{read(others, cell, rank)} WHERE {others}{missing}"
+    source = f"{read(other_rules, cell, rank)} WHERE {other_rules}{missing}"
     values, unit = {rank: rank_column}, "uid_order"
     if rules.per_medium:
         medium = "OVER (PARTITION BY shard, key)"
@@ -129,7 +129,7 @@ def build_candidates_sql(database: AuditDatabase, rules: Rules, others: str) -> 
     return f"SELECT {places}row_hash, cell, unit, {place} FROM ({rows})"
 
 
-def choose_rows(database: AuditDatabase, rules: Rules, candidates: str) -> pa.Table:
+def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str) -> pa.Table:
     """The hashes of the chosen rows."""
     cells = database.run(
         f"SELECT cell, max(place) AS units FROM ({candidates}) GROUP BY cell ORDER BY cell LIMIT {MOST_CELLS + 1}"

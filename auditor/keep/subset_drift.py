@@ -8,8 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
+from auditor.query.map_queries import sample_points
 from auditor.query.rules import Rules
 
 MEASURES = {
@@ -57,19 +60,27 @@ class Drift:
     @property
     def effective_numbers(self) -> tuple[float, float]:
         """The effective number of topics before and after."""
-        before, after = ([getattr(topic, side) for topic in self.topics] for side in ("whole", "kept"))
-        return count_effectively(before), count_effectively(after)
+        sides = ([getattr(topic, side) for topic in self.topics] for side in ("whole", "kept"))
+        whole_count, kept_count = map(count_effectively, sides)
+        return whole_count, kept_count
 
     def describe_topics(self) -> str:
-        before, after = self.effective_numbers
+        numbers = "{:.1f} -> {:.1f}".format(*self.effective_numbers)
         name = "topics" if self.column.startswith("topic") else f"values of {self.column}"
-        return f"{name}: {self.topic_distance:.1%} of the kept rows moved; effective number {before:.1f} -> {after:.1f}"
+        return f"{name}: {self.topic_distance:.1%} of the kept rows moved; effective number {numbers}"
 
 
 def count_effectively(shares: Sequence[float]) -> float:
     """exp(entropy): the number of equal shares that are as diverse as these; 0 if all are 0."""
     total = sum(shares)
     return math.exp(-sum(share / total * math.log(share / total) for share in shares if share)) if total else 0.0
+
+
+def sample_kept_points(database: AuditDatabase, over: str, rules: Rules, where: str | None = None) -> pa.Table:
+    """The points of a map (auditor.query.map_queries), each with whether rules keep it."""
+    condition = conjoin_clauses(build_clauses(database, rules))
+    value = f"CASE WHEN {condition} THEN 'kept' ELSE 'left out' END"
+    return sample_points(database, over, "", where, value_sql=value)
 
 
 def measure_subset_drift(database: AuditDatabase, rules: Rules) -> Drift:

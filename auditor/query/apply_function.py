@@ -56,7 +56,7 @@ class ApplyTask:
     batch_size: int = 256
     image_size: int = 224
     decoders: int = 2
-    about: Mapping[str, Any] = field(default_factory=dict)  # entries of about.json
+    origin: Mapping[str, Any] = field(default_factory=dict)  # entries of about.json
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ def publish_columns(database: AuditDatabase, work: ApplyTask, shards: Sequence[s
     except pa.ArrowException as error:
         raise ColumnError(f"{work.name} returns different types in different shards: {error}") from error
     columns = {field.name: find_plain_type(field.type) or "float64" for field in schema}
-    about = {"from": work.name, "given": list(work.columns), MARK: work.mark, **work.about}
-    source = ColumnSource(work.name, columns, about)
+    entries = {"from": work.name, "given": list(work.columns), MARK: work.mark, **work.origin}
+    source = ColumnSource(work.name, columns, entries)
     for shard, shard_schema in schemas.items():
         if not shard_schema.equals(source.schema):
             name = name_column_file(work.name, shard)

@@ -41,12 +41,21 @@ def is_shaded_column(column: str, data_type: pa.DataType) -> bool:
 
 
 def sample_points(
-    database: AuditDatabase, over: str, color: str, where: str | None = None, limit: int = MOST
+    database: AuditDatabase,
+    over: str,
+    color: str,
+    where: str | None = None,
+    limit: int = MOST,
+    *,
+    value_sql: str | None = None,
 ) -> pa.Table:
-    """Return x, y, value, uid_order and, if it can be read quickly, caption; always the same rows of an audit."""
+    """Return x, y, value, uid_order and, if it can be read quickly, caption; always the same rows of an audit.
+
+    The value is that of the column `color`, or of the auditor's own SQL.
+    """
     x, y = PLACES[over]
     condition = f"({database.where(where)}) AND {x} IS NOT NULL"
-    value = database.column(color)
+    value = value_sql or database.column(color)
     caption = "caption" if database.memory is None or database.in_memory("caption") else "NULL"
     return database.run(
         f"SELECT {x} AS x, {y} AS y, {value} AS value, CAST(uid_order AS VARCHAR) AS uid_order, "

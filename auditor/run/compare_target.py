@@ -63,7 +63,7 @@ class TargetColumn:
 
 
 def name_target_column(other: str, name: str | None = None) -> str:
-    return f"towards_{make_source_name(name or other)}"
+    return f"towards_{make_source_name(name or other).replace('-', '_')}"  # SQL names it without quotes
 
 
 def compare_target(
@@ -98,9 +98,9 @@ def compare_target(
             f"{other} has vectors of {target.vectors.shape[1]} numbers, the audit of {manifest.model['dim']}: "
             "they are of another model"
         )
-    about = {"from": other, "norm": norm, "test_set": test_set, "vectors": target.count}
+    origin = {"from": other, "norm": norm, "test_set": test_set, "vectors": target.count}
     mark = digest(f"{target.mark} {norm}".encode())
-    stored = MediaColumn(column, build_similarity(target, norm), mark, about)
+    stored = MediaColumn(column, build_similarity(target, norm), mark, origin)
     result = store_media_column(database, stored, force=force, engine=engine, quiet=quiet)
     return TargetColumn(result, target.count, len(target.vectors), copies)
 

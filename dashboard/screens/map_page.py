@@ -1,15 +1,20 @@
 """Map: the content of the corpus, and the pictures of a selection beside it.
 
-A lasso or a box on the map is a condition for Browse, Thresholds and `auditor filter`.
+A lasso or a box on the map is a condition for Browse, Thresholds and `auditor filter`. With the rules of the Thresholds
+page in the URL, points can be colored by whether they are kept.
 """
 
+import json
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from auditor.errors import AuditorError
+from auditor.keep.subset_drift import sample_kept_points
 from auditor.query.distributions import compute_density, find_value_range
 from auditor.query.map_queries import (
     PLACES,
@@ -23,6 +28,7 @@ from auditor.query.map_queries import (
     simplify_lasso,
 )
 from auditor.query.row_queries import count_matching_rows, fetch_rows
+from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError, quote_literal
 from auditor.schema import COLUMNS
 from dashboard.audit_source import open_first_audit
@@ -33,7 +39,7 @@ from dashboard.map_chart import draw_map
 from dashboard.records import make_uids_file
 from dashboard.review_cards import resend_pictures
 from dashboard.row_selection import RowSelection
-from dashboard.url_state import BROWSE, THRESHOLDS, GalleryView
+from dashboard.url_state import BROWSE, KEPT, THRESHOLDS, GalleryView
 
 FIRST_COLORS = ("p_mismatch", "topic", "kind", "similarity", "mismatch")
 CARDS = 24  # beside the map
@@ -46,6 +52,13 @@ def list_color_columns() -> list[str]:
     """Columns to color by, without those whose values hardly repeat."""
     excluded = {*FIRST_COLORS, "key", "media_path", *(name for name, column in COLUMNS.items() if column.unique)}
     return [*FIRST_COLORS, *(column for column in database.columns if column not in excluded)]
+
+
+def read_linked_rules() -> Rules | None:
+    """The rules that a link from the Thresholds page carries."""
+    with suppress(ValueError, TypeError, AuditorError):
+        return Rules.of(json.loads(st.query_params["rules"])) if "rules" in st.query_params else None
+    return None
 
 
 def read_drawn_shapes(event: Any) -> list[Shape]:
@@ -104,11 +117,16 @@ left, right = st.columns([5, 3])
 with left, st.container(horizontal=True, vertical_alignment="bottom"):
     st.title("Map", width="content")
     over = show_choice("Map of", PLACES, "over")
-    color_column = st.selectbox("Color by", list_color_columns(), key="colour", bind="query-params", width=260)
+    rules = read_linked_rules()
+    colors = [*([KEPT] if rules else []), *list_color_columns()]
+    color_column = st.selectbox("Color by", colors, key="colour", bind="query-params", width=260)
 try:
     condition = selection.condition(database)
     version = database.freshness(condition)
-    rows = audit.ask("points", sample_points, over, color_column, condition, version=database.reviews_version)
+    if rules and color_column == KEPT:
+        rows = audit.ask("kept points", sample_kept_points, over, rules, condition, version=database.reviews_version)
+    else:
+        rows = audit.ask("points", sample_points, over, color_column, condition, version=database.reviews_version)
     placed = f"({condition or 'TRUE'}) AND {PLACES[over][0]} IS NOT NULL"
     total = audit.ask("count", count_matching_rows, placed, version=version)
 except QueryError as error:

@@ -1,5 +1,6 @@
 """Thresholds: what a filter keeps and loses, the pairs at its cut, and the file or command that applies it."""
 
+import json
 import shlex
 from functools import partial
 from typing import Any
@@ -33,8 +34,10 @@ from dashboard.display_text import (
 from dashboard.gallery import show_gallery
 from dashboard.records import count_kept_media, estimated_kinds, make_subset_file
 from dashboard.row_selection import list_slider_steps, round_up_probability
+from dashboard.url_state import KEPT, MAP
 
 NO_LIMIT = "no limit"
+NO_BALANCE, CELL_COLUMNS = "no column", ("topic", "language", "kind")
 PRECISION_HELP = "Expected precision: the mean probability of a mismatch of the removed pairs."
 LOSS_HELP = "Expected share of all well-matched pairs that the filter removes."
 PANELS = ("pairs at the cut", "how the kept set differs", "distribution")
@@ -70,10 +73,15 @@ def show_rules() -> Rules:
                 st.button("Set the cut", key=f"{rule}_set", on_click=set_cut, args=(rule, column, percent / 100))
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     sort = st.selectbox("… by", MEASUREMENTS, key="by", bind="query-params", disabled=top == 100)
+    topics = [column for column in database.columns if column.startswith("topic_")]
+    cells = [NO_BALANCE, *CELL_COLUMNS, *topics]
+    balance = st.selectbox("… in balance over", cells, key="balance", bind="query-params", disabled=top == 100)
     unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
-    if top < 100:
+    if top < 100 and balance == NO_BALANCE:
         values |= {"keep_top": f"{top}%", "by": sort}
+    elif top < 100:
+        values |= {"share": f"{top}%", "by": sort, "balance": balance}
     values |= {"where": where.strip() or None, "no_duplicates": unique}
     return Rules.of(values)
 
@@ -179,13 +187,17 @@ def show_drift(drift: Drift) -> None:
     ]
     columns = {name: st.column_config.NumberColumn(format="%.4g") for name in ("all", "kept")}
     st.dataframe(rows, hide_index=True, column_config=columns)
-    distance = format_percent(drift.topic_distance)
-    st.caption(f"Topics: {distance} of the kept rows would need another topic to match the topics of the whole corpus.")
+    st.caption(drift.describe_topics())
     topics = drift.topics[:TOPICS]
     if topics:
         names = [str(topic.topic) for topic in topics]
         shares = {"all": [topic.whole for topic in topics], "kept": [topic.kept for topic in topics]}
-        show_chart(draw_grouped_columns(names, shares, "topic", "share of rows", size=CHART_SIZE), "topics")
+        show_chart(draw_grouped_columns(names, shares, drift.column, "share of rows", size=CHART_SIZE), "topics")
+
+
+def show_map_link(rules: Rules) -> None:
+    query = {"rules": json.dumps(rules.to_dict()), "colour": KEPT}
+    st.page_link(MAP, label="Show on the map", icon=":material/map:", query_params=query)
 
 
 def show_distributions(rules: Rules) -> None:
@@ -217,5 +229,6 @@ if panel == PANELS[0]:
     show_pairs_at_cut(rules)
 elif panel == PANELS[1]:
     show_drift(audit.ask("drift", measure_subset_drift, rules, version=version))
+    show_map_link(rules)
 else:
     show_distributions(rules)

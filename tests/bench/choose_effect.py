@@ -5,15 +5,16 @@
 The pool holds Flickr8k's photos with five captions each; a topic of rank r keeps the share r^-SKEW of its photos, and
 SWAPPED of the captions belong to another photo. Topics are a k-means of the captions, which no choice sees. The target
 are other photos of ten topics. Each choice leaves out captions with a p_mismatch above 0.5 and keeps the same number of
-photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk features are trained on them, as in tests/bench/filter_effect.py. RSum (recall
-at 1, 5 and 10 in both directions) is shown for the test photos of the target's topics among each other, and among all
-test photos as the mean over topics, and weighted like the pool. `tune` uses other seeds, and exchanges target and test
-photos.
+photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk
+features are trained on them, as in tests/bench/filter_effect.py. RSum (recall at 1, 5 and 10 in both directions) is
+shown for the test photos of the target's topics among each other, and among all test photos as the mean over topics,
+and weighted like the pool. `tune` uses other seeds, and exchanges the photos of the target and of the test. Results
+that bench-results/choose_effect-PART.json already holds are not computed again.
 """
 
 import argparse
 import json
-import shutil
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
+from auditor.choose.target_similarity import Norm
 from auditor.console import print_table
 from auditor.python_api import Audit
 from auditor.research.evaluate.projection_training import train_projections
@@ -44,6 +46,7 @@ CHOICES: dict[str, dict[str, Any]] = {  # rules of Audit.keep besides p_mismatch
     "diverse": {"diverse": True},
     "balance, diverse": {"balance": "topic:40", "diverse": True},
 }
+NORMS: dict[str, Norm] = {"inf": "inf", "two": "2"}
 MEASURES = ("target", "mean over topics", "like the pool")
 Doubles = npt.NDArray[np.float64]
 
@@ -88,7 +91,7 @@ def load_skewed_pool(part: Part, seed: int) -> SkewedPool:
 def average_captions(encoded: Encoded) -> Floats:
     means = np.zeros((len(encoded.keys), encoded.text.shape[1]), np.float32)
     np.add.at(means, encoded.owners, encoded.text)
-    return means / np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float32)
 
 
 def swap_captions(media: Ints, captions: Ints, generator: np.random.Generator) -> Cell:
@@ -113,20 +116,29 @@ def take_media(encoded: Encoded, rows: Ints) -> Encoded:
     )
 
 
-def choose_rows(pool: SkewedPool, folder: Path, seed: int, choices: Sequence[str]) -> dict[str, Ints]:
-    """Audit the pool and return the rows that each choice keeps."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    run_audit(write_vectors(pool.encoded, pool.scale, pool.cell, folder))
-    np.save(folder / "target.npy", pool.target)
-    count = round(KEPT * len(np.unique(pool.cell.media)))
-    with Audit(folder / "audit") as audit:
+def open_audit(pool: SkewedPool, folder: Path, seed: int) -> Audit:
+    """Audit the pool, or finish its audit, and store the columns that the choices rank by."""
+    if not (folder / "pairs.parquet").exists():
+        folder.mkdir(parents=True)
+        np.save(folder / "target.npy", pool.target)
+        config = write_vectors(pool.encoded, pool.scale, pool.cell, folder)
+        (folder / "config.pickle").write_bytes(pickle.dumps(config))
+    if not (folder / "audit/faults.parquet").exists():  # the last file that an audit writes
+        run_audit(pickle.loads((folder / "config.pickle").read_bytes()))
+    audit = Audit(folder / "audit")
+    if "random" not in audit.columns:
         audit.apply(RandomOrder(seed), ["key"], name="random")
-        audit.towards(folder / "target.npy", name="inf")
-        audit.towards(folder / "target.npy", name="two", norm="2")
-        rules: dict[str, Any] = {"where": "p_mismatch <= 0.5", "count": count, "per_medium": "mean"}
-        kept = {name: audit.keep(**CHOICES[name], **rules).keys.to_pylist() for name in choices}
-    return {name: np.sort(np.array([*map(int, keys)])) for name, keys in kept.items()}
+    for name, norm in NORMS.items():
+        if f"towards_{name}" not in audit.columns:
+            audit.towards(folder / "target.npy", name=name, norm=norm)
+    return audit
+
+
+def choose_rows(pool: SkewedPool, audit: Audit, choice: str) -> Ints:
+    """The rows that a choice keeps."""
+    rules: dict[str, Any] = {"where": "p_mismatch <= 0.5", "per_medium": "mean", **CHOICES[choice]}
+    keys = audit.keep(**rules, count=round(KEPT * len(np.unique(pool.cell.media)))).keys.to_pylist()
+    return np.sort(np.array([*map(int, keys)]))
 
 
 @dataclass(frozen=True)
@@ -154,7 +166,7 @@ def sum_recalls(embedded: EmbeddingSet, topic_of_photo: Ints, topics: Ints) -> D
     caption_ranks = (scores > scores[owners, np.arange(len(owners))]).sum(axis=0)
     ranks = (topic_of_photo, media_ranks), (topic_of_photo[owners], caption_ranks)
     hits = [[(rank[of == topic] < k).mean() for of, rank in ranks for k in (1, 5, 10)] for topic in topics]
-    return 100 * np.array(hits).sum(axis=1)
+    return np.asarray(100 * np.array(hits).sum(axis=1), np.float64)
 
 
 def train_on_rows(pool: SkewedPool, rows: Ints, seed: int) -> dict[str, float]:
@@ -182,16 +194,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--choices", nargs="+", choices=CHOICES, default=[*CHOICES])
     options = parser.parse_args()
-    results: list[dict[str, Any]] = []
+    path = RESULTS / f"choose_effect-{options.part}.json"
+    results: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     first = 100 if options.part == "tune" else 0
     for seed in range(first, first + options.seeds):
+        finished = {row["choice"] for row in results if row["seed"] == seed}
+        if finished >= {*options.choices}:
+            continue
         pool = load_skewed_pool(options.part, seed)
-        rows = choose_rows(pool, RESULTS / "choose-audits" / f"{options.part}-{seed}", seed, options.choices)
-        for name, chosen in rows.items():
-            clean = 100 * (1 - float(pool.cell.planted[chosen].mean()))
-            results.append({"choice": name, "seed": seed, "clean": clean, **train_on_rows(pool, chosen, seed)})
-        print_table(summarize(results), f"{len(pool.cell.media):,} pairs, {KEPT:.0%} kept; {seed - first + 1} seeds")
-        (RESULTS / f"choose_effect-{options.part}.json").write_text(json.dumps(results, indent=1))
+        with open_audit(pool, RESULTS / "choose-audits" / f"{options.part}-{seed}", seed) as audit:
+            for name in [name for name in options.choices if name not in finished]:
+                rows = choose_rows(pool, audit, name)
+                clean = 100 * (1 - float(pool.cell.planted[rows].mean()))
+                results.append({"choice": name, "seed": seed, "clean": clean, **train_on_rows(pool, rows, seed)})
+                path.write_text(json.dumps(results, indent=1))
+    print_table(summarize(results), f"{KEPT:.0%} of the photos kept; {options.seeds} seeds")
 
 
 if __name__ == "__main__":

@@ -130,6 +130,23 @@ def test_threshold_counts_are_those_of_sql(opened: Open, small: tuple[Path, Path
     assert any("--max-p-mismatch 0.2 --out kept.npy" in code.value for code in app.code)
 
 
+def test_balance_is_shown_as_topics_and_on_the_map(opened: Open, planted: Path) -> None:
+    settings = Settings((str(planted),))
+    with Audit(planted) as audit:
+        kept = audit.keep(balance="topic", share="30%", by="similarity")
+        query = {"keep_top": "30", "by": "similarity", "balance": "topic", "max_p_mismatch": "no limit"}
+        app = opened("thresholds", settings, look="how the kept set differs", **query)
+        assert app.metric[0].value == f"{kept.count:,}"
+        assert kept.drift().describe_topics() in [caption.value for caption in app.caption]
+        assert any("--keep-share 30% --balance topic" in code.value for code in app.code)
+        rules = json.dumps(kept.rules.to_dict())
+    app = opened("map", settings, rules=rules, colour="kept")
+    [chart] = app.get("plotly_chart")
+    names = [trace["name"] for trace in json.loads(chart.proto.spec)["data"]]
+    assert {"kept", "left out"} <= set(names)
+    assert opened("map", settings, rules="[nonsense").get("plotly_chart")
+
+
 def test_a_cut_is_chosen_by_what_it_may_lose(opened: Open, small: tuple[Path, Path]) -> None:
     app = opened("thresholds", Settings((str(small[0]),)))
     next(button for button in app.button if button.label == "Set the cut").click().run()
