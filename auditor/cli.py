@@ -44,6 +44,8 @@ COMMAND_GROUPS = {
         "faults": "Find faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
         "repair": "Return captions to the media they belong to.",
         "join": "Add the columns of a file to an audit.",
+        "apply": "Add the columns of a function or of a linear head on embeddings.",
+        "tag": "Add columns by prompts, or by marked examples.",
         "weigh": "Write weights, or repeat uids by weight, instead of cutting.",
         "export": "Export rows to FiftyOne or a spreadsheet.",
         "card": "Write what was found into a dataset card.",

@@ -23,7 +23,7 @@ ALLOWED = {
 LAYERS = (
     *("errors", "terminal", "console", "notebook_view", "schema", "vectors", "dashboard_settings", "regular_files"),
     *("audit_folder", "corpus", "workers", "sweep", "score", "query", "keep", "review", "faults", "report", "check"),
-    *("run", "research", "python_api", "__init__", "demo", "commands", "cli"),
+    *("choose", "run", "research", "python_api", "__init__", "demo", "commands", "cli"),
 )
 # Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
 LIGHT = (

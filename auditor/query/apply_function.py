@@ -40,6 +40,7 @@ from auditor.audit_folder.extra_columns import (
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.console import Progress
+from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.function_inputs import (
     PIXELS,
@@ -92,7 +93,8 @@ def make_apply_task(function: Function, columns: Sequence[str], **options: Any) 
         raise ColumnError(f"function must be a function or a class, not {function!r}")
     if not columns or isinstance(columns, str):
         raise ColumnError('name the arguments of the function: columns=["caption"], ["visual", "text"] or ["image"]')
-    name = make_source_name(options.pop("name", None) or getattr(function, "__name__", "") or type(function).__name__)
+    own_name = getattr(function, "__name__", "") or getattr(function, "name", "") or type(function).__name__
+    name = make_source_name(options.pop("name", None) or own_name)
     work = ApplyTask(name, tuple(columns), "", **options)
     if work.batch_size < 1 or work.image_size < 1:
         raise ColumnError("batch_size and image_size must be at least 1")
@@ -196,11 +198,13 @@ class ShardWorker:
         rows = read_shard_rows(self.database, shard, work.columns)
         size = min(work.batch_size, 64) if set(work.columns) & set(PIXELS) else work.batch_size
         batches = iterate_batches(self.database, shard, rows, work.columns, size, self.decoders)
-        results = [(at, call_function(self.function, work, shard, values, len(at))) for at, values in batches]
+        results = [
+            (numbers, call_function(self.function, work, shard, values, len(numbers))) for numbers, values in batches
+        ]
         table = align_results(results, len(rows), work)
         # refuses names in use
         check_new_columns(self.database, work.name, table.column_names, force=True)
-        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(at) for at, _ in results)
+        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(numbers) for numbers, _ in results)
         write_columns(self.database.files.folder, work.name, shard, table, {MARK: work.mark, MISSED: str(missed)})
         return len(rows)
 
@@ -208,6 +212,8 @@ class ShardWorker:
 def call_function(function: Function, work: ApplyTask, shard: str, arguments: dict[str, Any], count: int) -> pa.Table:
     try:
         output = function(**arguments)
+    except AuditorError:
+        raise
     except Exception as error:
         raise ColumnError(
             f"{work.name} failed in shard {shard}: {type(error).__name__}: {error}; finished shards are kept"

@@ -1,10 +1,11 @@
-"""Pictures for the benchmark of prompt columns: photos of Flickr8k, drawings, watermarked photos and screenshots of text.
+"""Pictures for the benchmark of prompt columns: photos of Flickr8k, drawings, watermarked photos, screenshots of text.
 
 Drawings are those of Debian's package openclipart-png; `OPENCLIPART` is the folder of its PNG files:
 
     apt-get download openclipart-png && dpkg -x openclipart-png_*.deb /tmp/openclipart
 
-Everything is encoded once by the small model of ../shared. Settings are chosen on `train-00000`, `val-00000` is reported.
+Everything is encoded once by the small model of ../shared. Settings are chosen on `train-00000`, `val-00000` is
+reported.
 """
 
 import os

@@ -1,0 +1,1 @@
+"""Choose what to train on: similarity to a target set, prompts, balance."""
