@@ -4,8 +4,8 @@
 
 Plants five kinds of noise (tests/bench/noise.py) into the half of the validation photos of Flickr8k on which no setting
 was chosen, with one caption each and with five. Compares the raw cosine, a Gaussian mixture on it (NCR), LEMoN,
-negCLIPLoss, Distribution Normalization, the margin over rivals, and the product's own statistic with and without words. Every threshold is chosen without labels.
-Writes bench-results/mismatch_flickr8k.json.
+negCLIPLoss, Distribution Normalization, the margin over rivals, and the product's own statistic with and without words.
+Every threshold is chosen without labels. Writes bench-results/mismatch_flickr8k.json.
 """
 
 import argparse
