@@ -46,6 +46,8 @@ COMMAND_GROUPS = {
         "edits": "List the captions that people have edited.",
         "join": "Add the columns of a file to an audit.",
         "towards": "Add the similarity of each medium to a target set as a column.",
+        "apply": "Add the columns of a function or of a linear head on embeddings.",
+        "tag": "Add columns by prompts, or by marked examples.",
         "weigh": "Write weights, or repeat uids by weight, instead of cutting.",
         "export": "Export rows to FiftyOne or a spreadsheet.",
         "card": "Write what was found into a dataset card.",

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 import pyarrow as pa
 
 from auditor.audit_folder.fault_records import Fault, write_faults
+from auditor.audit_folder.tag_estimates import Tag, list_tags
 from auditor.check.check_audit import check_audit
+from auditor.choose.linear_heads import EmbeddingHead, load_embedding_head
+from auditor.choose.prompt_files import Prompts
+from auditor.choose.tag_columns import choose_engine, tag_media
 from auditor.console import SHOWS_TQDM
 from auditor.corpus.corpus_files import is_url
 from auditor.corpus.shard import CorpusOptions
@@ -260,8 +264,8 @@ class Audit(NotebookView):
 
     def apply(
         self,
-        function: Function,
-        columns: Sequence[str],
+        function: Function | str | Path,
+        columns: Sequence[str] = ("visual",),
         *,
         name: str | None = None,
         prefix: str = "",
@@ -272,11 +276,15 @@ class Audit(NotebookView):
         """Call a function with batches of the usable rows and store its results as columns.
 
         `columns` are its arguments by name: columns of the audit, `visual` and `text` (embeddings), `image` (decoded
-        images), `media` (bytes). A class is instantiated once. After an interruption the same call continues:
-        see auditor/query/apply_function.py.
+        images), `media` (bytes). A class is instantiated once. A path is a file of linear layers on embeddings, such
+        as an aesthetic head. After an interruption the same call continues: see auditor/query/apply_function.py.
         """
+        if isinstance(function, str | Path):
+            function = load_embedding_head(function, name or "")
         options = {"name": name, "prefix": prefix, "batch_size": batch_size, "image_size": image_size}
-        result = apply_function(self.database, function, make_apply_task(function, columns, **options), force=force)
+        engine = choose_engine(self.database) if isinstance(function, EmbeddingHead) else None
+        work = make_apply_task(function, columns, **options)
+        result = apply_function(self.database, function, work, force=force, engine=engine)
         self._reopen()
         return result
 
@@ -303,6 +311,35 @@ class Audit(NotebookView):
         )
         self._reopen()
         return column
+
+    def tag(
+        self,
+        prompts: Prompts = (),
+        *,
+        against: Sequence[str] | str | None = None,
+        by: str | Path | None = None,
+        name: str = "",
+        prefix: str = "",
+        model: str | None = None,
+        force: bool = False,
+    ) -> list[Tag]:
+        """Add a column for each prompt: the probability that a medium shows what it says, calibrated on the corpus.
+
+        `prompts` are texts, a TOML file, or quality, text or medium, which ship with the auditor; `against` is the
+        opposite of texts, by default "a photo". Instead, `by` names a file of marked rows (uid or key, and label), or
+        "reviews", from which a column called `name` is learned.
+        """
+        marks = None if by is None else str(by)
+        tags = tag_media(
+            self.database, prompts, against=against, examples=marks, name=name, prefix=prefix, model=model, force=force
+        )
+        self._reopen()
+        return tags
+
+    @property
+    def tags(self) -> list[Tag]:
+        """The prompt columns of the audit, with the share that each fits."""
+        return list_tags(self.database.files.sources)
 
     def _reopen(self) -> None:
         """Open the database again to see new columns, and load it into memory again if it was loaded."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from auditor.audit_folder.fault_records import read_faults
 from auditor.audit_folder.side_files import overlapping_digests
+from auditor.audit_folder.tag_estimates import Tag, list_tags
 from auditor.check.budget import MISMATCHED, OVERLAP, BudgetError, BudgetLimit, refuse_unknown_names
 from auditor.errors import AuditError
 from auditor.keep.thresholds import ThresholdError, count_pairs, estimate_mismatched
@@ -22,7 +23,7 @@ from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.compare import IDENTITIES
 from auditor.query.corpus_groups import describe_group, group_rows
 from auditor.query.database import AuditDatabase
-from auditor.query.sandbox import quote_literal
+from auditor.query.sandbox import quote_literal, quote_name
 from auditor.report.finding_rules import FAULT_TITLES, list_rules
 from auditor.report.sampled_shares import estimate_intervals
 from auditor.review.certificate import certify
@@ -54,7 +55,8 @@ def build_share_condition(database: AuditDatabase, limit: BudgetLimit) -> str:
     if limit.where:
         return limit.where
     rules = database.cached("finding rules", lambda: list_rules(database))
-    conditions = CONDITIONS | {rule.name: rule.condition for rule in rules}
+    tags = {tag.column: f"{quote_name(tag.column)} >= 0.5" for tag in list_tags(database.files.sources)}
+    conditions = tags | CONDITIONS | {rule.name: rule.condition for rule in rules}
     refuse_unknown_names([limit.share], list(conditions), "share")
     if limit.share in FAULT_TITLES and read_faults(database.files.folder) is None:
         raise AuditError(f"run `auditor faults {database.path}` first")
@@ -66,12 +68,23 @@ def build_share_condition(database: AuditDatabase, limit: BudgetLimit) -> str:
 def estimate_shares(database: AuditDatabase, limit: BudgetLimit) -> list[ShareEstimate]:
     """The estimate of a limit's share, or one of each group; empty if no row counts."""
     if limit.share != MISMATCHED:
-        return list(count_shares(database, limit))
+        tag = next((tag for tag in list_tags(database.files.sources) if tag.column == limit.share), None)
+        return [estimate_tag(tag)] if tag and not (limit.per or limit.among) else list(count_shares(database, limit))
     if limit.per:
         groups = [(group.name, group.mismatched) for group in group_rows(database, limit.per).groups]
         return [ShareEstimate(m.share, m.low, m.high, m.rows, name) for name, m in groups if m]
     estimates = [*estimate_by_model(database, limit.among), *([] if limit.among else estimate_by_labels(database))]
     return sorted(estimates, key=lambda estimate: estimate.high - estimate.low)[:1]
+
+
+def estimate_tag(tag: Tag) -> ShareEstimate:
+    """The share of media that a prompt column estimates, over all kinds of media."""
+    shares = [(s.media, s.share, s.low, s.high) for s in tag.shares.values() if s.share is not None]
+    if len(shares) < len(tag.shares):
+        raise AuditError(f"{tag.column}: {tag.words()}")
+    media, *columns = np.array(shares, np.float64).T
+    share, low, high = (float(media @ column / media.sum()) for column in columns)
+    return ShareEstimate(share, low, high, int(media.sum()))
 
 
 def estimate_by_model(database: AuditDatabase, among: str) -> Iterator[ShareEstimate]:

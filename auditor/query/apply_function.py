@@ -9,7 +9,9 @@
 The function returns one value for each row, or a mapping of several such lists: numbers, booleans, texts or None. Its
 possible arguments are listed in auditor/query/function_inputs.py. Each shard is written as soon as it is finished, and
 the columns of all shards become visible together at the end. After an interruption the same call continues with the
-first missing shard, unless the function has changed.
+first missing shard, unless the function has changed: its code, or its `fingerprint` if it has one.
+
+A function of stored vectors alone can run on an engine, that is in several processes or on a cluster.
 """
 
 import hashlib
@@ -18,6 +20,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,15 +37,27 @@ from auditor.audit_folder.extra_columns import (
     remove_source,
     write_columns,
 )
+from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
+from auditor.console import Progress
+from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.query.function_inputs import PIXELS, Ints, check_input_columns, iterate_batches, read_shard_rows
+from auditor.query.function_inputs import (
+    PIXELS,
+    Ints,
+    check_input_columns,
+    iterate_batches,
+    read_shard_rows,
+    read_side_vectors,
+)
 from auditor.query.join_columns import ColumnError, check_new_columns, make_source_name
+from auditor.workers.process_pool import Engine
 
 MARK = "applied"  # metadata of a shard's file: fingerprint of the function
 MISSED = "missed"  # metadata: number of usable rows that the function was not called with
 
 Function = Callable[..., Any]
+Publish = Callable[[AuditDatabase, "ApplyTask", Sequence[str]], None]  # makes the columns of all shards visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +94,8 @@ def make_apply_task(function: Function, columns: Sequence[str], **options: Any) 
         raise ColumnError(f"function must be a function or a class, not {function!r}")
     if not columns or isinstance(columns, str):
         raise ColumnError('name the arguments of the function: columns=["caption"], ["visual", "text"] or ["image"]')
-    name = make_source_name(options.pop("name", None) or getattr(function, "__name__", "") or type(function).__name__)
+    own_name = getattr(function, "__name__", "") or getattr(function, "name", "") or type(function).__name__
+    name = make_source_name(options.pop("name", None) or own_name)
     work = ApplyTask(name, tuple(columns), "", **options)
     if work.batch_size < 1 or work.image_size < 1:
         raise ColumnError("batch_size and image_size must be at least 1")
@@ -89,6 +105,8 @@ def make_apply_task(function: Function, columns: Sequence[str], **options: Any) 
 
 def read_source_text(function: Function) -> str:
     """Return the source text of a function, so that a changed function does not reuse old results."""
+    if fingerprint := getattr(function, "fingerprint", ""):
+        return str(fingerprint)
     is_code = inspect.isroutine(function) or inspect.isclass(function)
     try:
         return inspect.getsource(function if is_code else type(function))
@@ -96,10 +114,23 @@ def read_source_text(function: Function) -> str:
         return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 
-def apply_function(database: AuditDatabase, function: Function, work: ApplyTask, *, force: bool = False) -> ApplyResult:
-    """Run a function over all shards in this process; finished shards are skipped."""
-    with begin_apply(database, work, force) as missing:
-        if missing:
+def apply_function(
+    database: AuditDatabase,
+    function: Function,
+    work: ApplyTask,
+    *,
+    force: bool = False,
+    engine: Engine | None = None,
+    publish: Publish | None = None,
+) -> ApplyResult:
+    """Run a function over all shards, in this process or on an engine; finished shards are skipped."""
+    with begin_apply(database, work, force, publish) as missing:
+        if engine is not None:
+            run = partial(apply_to_vectors, database.files.folder, function, work)
+            with Progress(work.name, len(missing), "shards") as progress:
+                for _ in engine.each(run, missing):
+                    progress.advance()
+        elif missing:
             with ShardWorker(database, function, work) as worker:
                 for shard in missing:
                     worker.run(shard)
@@ -107,7 +138,9 @@ def apply_function(database: AuditDatabase, function: Function, work: ApplyTask,
 
 
 @contextmanager
-def begin_apply(database: AuditDatabase, work: ApplyTask, force: bool) -> Iterator[list[str]]:
+def begin_apply(
+    database: AuditDatabase, work: ApplyTask, force: bool, publish: Publish | None = None
+) -> Iterator[list[str]]:
     """Lock the audit and yield the missing shards; afterwards publish the columns if no shard is missing."""
     check_input_columns(database, work.columns)
     folder = database.files.folder
@@ -124,7 +157,20 @@ def begin_apply(database: AuditDatabase, work: ApplyTask, force: bool) -> Iterat
         yield list_missing()
         if missing := list_missing():
             raise ColumnError(f"{len(missing):,} shards are missing, such as {missing[0]}: call it again to continue")
-        publish_columns(database, work, shards)
+        (publish or publish_columns)(database, work, shards)
+
+
+def apply_to_vectors(folder: Folder, function: Function, work: ApplyTask, shard: str) -> int:
+    """Write the columns that a function computes from the vectors of one side; each vector is read and passed once."""
+    (side,) = work.columns
+    vectors, numbers = read_side_vectors(folder, shard, side)
+    step = work.batch_size
+    blocks = [slice(start, start + step) for start in range(0, len(vectors), step)]
+    tables = [call_function(function, work, shard, {side: part}, len(part)) for part in (vectors[b] for b in blocks)]
+    results = [(np.arange(len(vectors))[b], table) for b, table in zip(blocks, tables, strict=True)]
+    table = align_results(results, len(vectors), work).take(pa.array(numbers, mask=numbers < 0))
+    write_columns(folder, work.name, shard, table, {MARK: work.mark})
+    return len(numbers)
 
 
 class ShardWorker:
@@ -153,35 +199,42 @@ class ShardWorker:
         rows = read_shard_rows(self.database, shard, work.columns)
         size = min(work.batch_size, 64) if set(work.columns) & set(PIXELS) else work.batch_size
         batches = iterate_batches(self.database, shard, rows, work.columns, size, self.decoders)
-        results = [(places, self.call(shard, values, len(places))) for places, values in batches]
+        results = [
+            (numbers, call_function(self.function, work, shard, values, len(numbers))) for numbers, values in batches
+        ]
         table = align_results(results, len(rows), work)
         # refuses names in use
         check_new_columns(self.database, work.name, table.column_names, force=True)
-        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(places) for places, _ in results)
+        missed = (pc.sum(rows["usable"]).as_py() or 0) - sum(len(numbers) for numbers, _ in results)
         write_columns(self.database.files.folder, work.name, shard, table, {MARK: work.mark, MISSED: str(missed)})
         return len(rows)
 
-    def call(self, shard: str, arguments: dict[str, Any], count: int) -> pa.Table:
-        try:
-            output = self.function(**arguments)
-        except Exception as error:
-            raise ColumnError(
-                f"{self.work.name} failed in shard {shard}: {type(error).__name__}: {error}; finished shards are kept"
-            ) from error
-        outputs = output if isinstance(output, Mapping) else {self.work.name: output}
-        prefix = self.work.prefix
-        return pa.table({f"{prefix}{name}": self.column(name, values, count) for name, values in outputs.items()})
 
-    def column(self, name: str, values: Any, count: int) -> pa.Array:
-        try:
-            array = pa.array(np.asarray(values) if hasattr(values, "__array__") else values)
-        except (pa.ArrowException, TypeError) as error:
-            raise ColumnError(f"{name}: {self.work.name} returned something that is not a column: {error}") from error
-        if len(array) != count:
-            raise ColumnError(f"{name}: {self.work.name} returned {len(array)} values for {count} rows")
-        if not pa.types.is_null(array.type) and find_plain_type(array.type) is None:
-            raise ColumnError(f"{name} holds {array.type}: return numbers, booleans or texts")
-        return array
+def call_function(function: Function, work: ApplyTask, shard: str, arguments: dict[str, Any], count: int) -> pa.Table:
+    try:
+        output = function(**arguments)
+    except AuditorError:
+        raise
+    except Exception as error:
+        raise ColumnError(
+            f"{work.name} failed in shard {shard}: {type(error).__name__}: {error}; finished shards are kept"
+        ) from error
+    outputs = output if isinstance(output, Mapping) else {work.name: output}
+    return pa.table(
+        {f"{work.prefix}{name}": make_column(work, name, values, count) for name, values in outputs.items()}
+    )
+
+
+def make_column(work: ApplyTask, name: str, values: Any, count: int) -> pa.Array:
+    try:
+        array = pa.array(np.asarray(values) if hasattr(values, "__array__") else values)
+    except (pa.ArrowException, TypeError) as error:
+        raise ColumnError(f"{name}: {work.name} returned something that is not a column: {error}") from error
+    if len(array) != count:
+        raise ColumnError(f"{name}: {work.name} returned {len(array)} values for {count} rows")
+    if not pa.types.is_null(array.type) and find_plain_type(array.type) is None:
+        raise ColumnError(f"{name} holds {array.type}: return numbers, booleans or texts")
+    return array
 
 
 def align_results(results: Sequence[tuple[Ints, pa.Table]], count: int, work: ApplyTask) -> pa.Table:

@@ -68,8 +68,9 @@ def list_grouping_columns(database: AuditDatabase) -> list[str]:
 def group_rows(database: AuditDatabase, column_name: str) -> Groups:
     """Group all rows by the values of a column, or by ranges of values for fractions."""
     column = database.column(column_name)
-    ranged = column_name in COLUMNS and COLUMNS[column_name].type in FRACTIONS
-    bounds = find_value_range(database, column_name) if ranged else None
+    own = COLUMNS[column_name].type if column_name in COLUMNS else None
+    is_fraction = (own or database.files.extra_columns.get(column_name)) in FRACTIONS
+    bounds = find_value_range(database, column_name) if is_fraction else None
     value = build_bin_sql(column, *bounds, BINS) if bounds else column
     rows = count_groups(database, column_name, value)
     left_out = int(rows[0]["parts"]) - len(rows) if rows else 0

@@ -21,6 +21,7 @@ from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.edit_records import CaptionEdit, find_row_edits
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.tag_estimates import list_tags
 from auditor.console import print_table
 from auditor.errors import AuditorError
 from auditor.notebook_view import NotebookView
@@ -89,6 +90,7 @@ class Explanation(NotebookView):
     duplicates: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)  # sentences for and against the pair
     edits: list[CaptionEdit] = field(default_factory=list)  # of the caption by hand; the first one is applied
+    tags: list[str] = field(default_factory=list)  # its prompt columns, in words
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -165,6 +167,7 @@ def explain_row(
         duplicates=find_duplicates(database, row),
         reasons=list_reasons(row, votes, statistics.get("evidence")),
         edits=edits,
+        tags=[tag.describe_row(row) for tag in list_tags(database.files.sources)],
     )
 
 
@@ -315,7 +318,7 @@ def print_explanation(explanation: Explanation) -> None:
     print_table([{"measure": name, "value": row[name]} for name in names])
     for reason in explanation.reasons:
         print_line(f"  {reason}")
-    for line in explanation.describe_ranks():
+    for line in (*explanation.describe_ranks(), *explanation.tags):
         print_line(line)
     if explanation.caption_rank is not None:
         print_table(tabulate_fits(explanation.captions), "captions of other media that fit this medium best")

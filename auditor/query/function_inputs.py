@@ -17,11 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from auditor.audit_folder.embeddings import read_embeddings
+from auditor.audit_folder.embeddings import name_embeddings_file, read_vector_matrix
+from auditor.audit_folder.folder import Folder
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Problem
 from auditor.query.database import AuditDatabase
+from auditor.vectors import Floats, take_rows
 
 VECTORS = ("visual", "text")
 PIXELS = ("image", "media")
@@ -76,14 +79,22 @@ def iterate_batches(
 
 def read_input_vectors(database: AuditDatabase, shard: str, columns: Sequence[str], count: int) -> dict[str, Any]:
     """Return the vectors of each requested side, one for every row of the shard; missing ones are zero."""
-    if not set(columns) & set(VECTORS):
-        return {}
-    stored = read_embeddings(database.files.folder, shard)
     vectors = {}
-    for side, values in (("text", stored.text), ("visual", stored.media.visual[stored.media_index])):
+    for side in set(columns) & set(VECTORS):
+        values, numbers = read_side_vectors(database.files.folder, shard, side)
         vectors[side] = np.zeros((count, values.shape[1]), np.float32)
-        vectors[side][stored.rows] = values
+        vectors[side][numbers >= 0] = values[numbers[numbers >= 0]]
     return vectors
+
+
+def read_side_vectors(folder: Folder, shard: str, side: str) -> tuple[Floats, Ints]:
+    """Return the vectors of the media or captions of a shard, and the number of each row's vector, -1 for none."""
+    table = folder.read_table(name_embeddings_file(shard), ["status", side])
+    stored = table.column(side)
+    is_valid = stored.is_valid().to_numpy()
+    is_usable = pc.equal(table.column("status"), "ok").to_numpy()
+    numbers = np.where(is_usable, np.cumsum(is_valid) - 1, -1)  # the other captions of a medium follow its first one
+    return take_rows(read_vector_matrix(stored, stored.type.list_size), np.flatnonzero(is_valid)), numbers
 
 
 def read_batch_media(database: AuditDatabase, rows: pa.Table) -> list[bytes | None]:

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from auditor.audit_folder.tag_estimates import Tag, list_tags
 from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import (
@@ -68,6 +69,7 @@ class Summary(NotebookView):
     competence: dict[str, dict[str, Any]]  # kind -> how well the model judges the corpus and its parts
     noise: list[Noise]
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
+    tags: list[Tag]  # prompt columns
     time_shifts: TimeShifts | None  # None: no video has enough timed captions
     marks: dict[str, int]
     notes: list[str]
@@ -90,6 +92,7 @@ class Summary(NotebookView):
         lines += [("copies are", self.copy_rule)] if self.copy_rule else []
         for column, values in self.typical.items():
             lines.append((column, f"{values['median']:.3g}  ({values['p5']:.3g} - {values['p95']:.3g})"))
+        lines += [(f"tagged {tag.column}", tag.words()) for tag in self.tags]
         return [*lines, *((f"reviewed {mark}", f"{count:,}") for mark, count in self.marks.items())]
 
     def describe_competence(self) -> dict[str, str]:
@@ -177,6 +180,7 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         },
         noise=read_noise_estimates(database.manifest.get("statistics", {})),
         typical=compute_typical_values(database, HEADLINES),
+        tags=list_tags(database.files.sources),
         time_shifts=summarize_time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},
         notes=[*database.notes, *([f"medians are of every {step}th shard"] if step > 1 else [])],

@@ -21,7 +21,6 @@ from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, count_stored_
 from auditor.workers.process_pool import Engine, ProcessPool
 from model.backbone import Backbone
 
-LARGE = 64 * 2**20  # bytes of vectors; with fewer, starting a pool takes longer than the work
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -62,7 +61,8 @@ class LocalEngine:
 
     def sweep_pending(self, model: CorpusModel, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
         """Sweep shards without checking whether they are swept."""
-        if not model.encodes_media and self._fills_pool(len(shards)) and count_stored_bytes(shards) >= LARGE:
+        count_bytes = partial(count_stored_bytes, shards)
+        if not model.encodes_media and self.pool.choose_engine(len(shards), count_bytes) is self.pool:
             for report in self.pool.each(partial(sweep_alone, model, self.folder, self.config), shards):
                 watch(report.rows, count_errors(report.status))
                 yield report
@@ -71,15 +71,10 @@ class LocalEngine:
             yield from sweeper.sweep(shards, watch)
 
     def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
-        if self._fills_pool(len(items)) and self.folder.bytes_in("embeddings") >= LARGE:
-            return self.pool.each(work, items)
-        return map(work, items)
+        return self.pool.choose_engine(len(items), partial(self.folder.bytes_in, "embeddings")).each(work, items)
 
     def score(self, shards: Sequence[str], context: ScoreContext) -> Iterator[tuple[str, int, str]]:
         return self.each(partial(score_if_needed, self.folder, context), shards)
-
-    def _fills_pool(self, items: int) -> bool:
-        return self.pool.size > 1 and items >= 2 * self.pool.size
 
 
 def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:

@@ -14,7 +14,8 @@ AMBIGUITY = (
         rule="Keep pairs with at least this similarity."),
     _score("similarity_normalised", "float32", "Similarity, normalized",
         "similarity relative to what both sides reach with other partners", suspicious="low", use="measurement",
-        definition="the similarity minus half the log-mean-exp of the similarities of each side (hubness correction)"),
+        definition="negCLIPLoss: the similarity minus half the log-mean-exp of the similarities of each side to the "
+        "reference, at the temperature of the model or of --temperature"),
     _score("ambiguity_visual", "float32", "Ambiguity of the medium",
         "whether the medium shows nothing in particular, or too much at once; ambiguous from 0.5 up",
         suspicious="high", bounds=(0, 1), use="headline", short="ambiguous medium", failure="better_captions",

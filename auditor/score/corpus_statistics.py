@@ -105,7 +105,8 @@ class KindContext:
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics for the manifest."""
-        counts = {"pairs": self.captions, "media": self.media, "reference": len(self.reference)}
+        counts: dict[str, float] = {"pairs": self.captions, "media": self.media, "reference": len(self.reference)}
+        counts |= {} if self.reference.temperature is None else {"temperature": self.reference.temperature}
         if self.mismatch is not None:
             model = self.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
@@ -180,7 +181,7 @@ def prepare_context(
     kinds = {}
     for kind, pairs in by_kind.items():
         captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
-        kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, config.seed)
+        kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, config)
     vague = _fit_vague_captions(list(by_kind.values()), load_examples(folder, fingerprint, encode, keep=keep))
     topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
     corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
@@ -200,9 +201,18 @@ def _fit_kind(
     media: int,
     scale: float,
     vocabulary: Vocabulary | None,
-    seed: int,
+    config: ScoreConfig,
 ) -> KindContext:
-    reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, pairs.siblings, scale=scale)
+    reference = ReferenceSample(
+        pairs.media,
+        pairs.text,
+        pairs.group,
+        pairs.captions,
+        pairs.siblings,
+        scale=scale,
+        temperature=config.temperature,
+    )
+    seed = config.seed
     languages = pairs.facts["language"].to_pylist()
     competence = measure_competence(reference, seed, languages)
     rows = np.flatnonzero(competence.find_judged(reference, languages))

@@ -42,6 +42,11 @@ class ScoreConfig:
         "[default: estimated from the corpus, at least 0.64].",
         minimum=0,
     )
+    temperature: float | None = setting(
+        None,
+        "Temperature of similarity_normalised, which is negCLIPLoss [default: that of the model, 1 / logit scale].",
+        above=0,
+    )
     keep_duplicate: str = setting(
         "first",
         "Which medium represents a group of duplicates: `first`, `pixels` (the most pixels), or the largest value of a "

@@ -24,6 +24,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 MAX_PROCESSES = 32
 MEMORY = 3 * 2**30  # bytes of the machine's memory for each process: a shard and what shards are compared with
+LARGE = 64 * 2**20  # bytes to read; with fewer, starting a pool takes longer than the work
 AHEAD = 4  # items for each process that may be finished before the oldest unfinished item
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 Notify = Callable[..., None]
@@ -112,6 +113,10 @@ class ProcessPool:
 
     def each(self, work: Callable[[T], R], items: Sequence[T], /) -> Iterator[R]:
         return sort_results(self.run([work] * self.size, items))
+
+    def choose_engine(self, items: int, count_bytes: Callable[[], int]) -> Engine:
+        """Return this pool if it is worth starting for the items and the bytes that they read, else this process."""
+        return self if self.size > 1 and items >= 2 * self.size and count_bytes() >= LARGE else SERIAL
 
     def run(
         self,

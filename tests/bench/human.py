@@ -26,7 +26,7 @@ from auditor.score.statistics.siblings import Siblings, collect_siblings
 from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies, encode_words
 from auditor.vectors import Ints, MediaVectors
 from tests.bench.flickr8k import Photos, encoder, load_photos
-from tests.bench.mismatch_flickr8k import OWN, auroc, lemon_of
+from tests.bench.mismatch_flickr8k import OWN, auroc, lemon_of, normalize_distribution
 from tests.bench.noise import halves
 
 TAR = "human/photos-00000.tar"
@@ -113,6 +113,8 @@ def statistics(corpus: ReferenceSample, pairs: ReferenceSample, words: Vocabular
     """Each method's score of pairs within a corpus; low is suspicious."""
     found = measure_pairs(pairs, corpus)
     scores = {"cosine": found.similarity, "LEMoN": lemon_of(pairs, corpus), "rival margin": found.rival_margin}
+    scores |= {"negCLIPLoss": found.similarity_normalised}
+    scores |= {"Distribution Normalization": normalize_distribution(pairs, corpus)}
     for name, known in (("auditor without words", None), (OWN, words)):
         model = fit_mismatch(corpus, seed=seed, words=known)
         assert model is not None and model.statistic is not None

@@ -3,9 +3,9 @@
     python -m tests.bench.mismatch_flickr8k [--rates 0.05 0.2 0.4]
 
 Plants five kinds of noise (tests/bench/noise.py) into the half of the validation photos of Flickr8k on which no setting
-was chosen, with one caption each and with five. Compares the raw cosine, a Gaussian mixture on it (NCR), LEMoN, the
-margin over rivals, and the product's own statistic with and without words. Every threshold is chosen without labels.
-Writes bench-results/mismatch_flickr8k.json.
+was chosen, with one caption each and with five. Compares the raw cosine, a Gaussian mixture on it (NCR), LEMoN,
+negCLIPLoss, Distribution Normalization, the margin over rivals, and the product's own statistic with and without words.
+Every threshold is chosen without labels. Writes bench-results/mismatch_flickr8k.json.
 """
 
 import argparse
@@ -98,6 +98,12 @@ def lemon_of(pairs: ReferenceSample, ref: ReferenceSample, neighbours: int = 30)
     return -total
 
 
+def normalize_distribution(pairs: ReferenceSample, ref: ReferenceSample) -> Doubles:
+    """Distribution Normalization (Zhou et al., NeurIPS 2023): cosines after half of each side's mean is subtracted."""
+    visual, text = (pairs.visual - ref.visual.mean(axis=0) / 2, pairs.text - ref.text.mean(axis=0) / 2)
+    return np.einsum("nd,nd->n", visual, text).astype(np.float64)
+
+
 def methods(ref: ReferenceSample, seed: int, vocabulary: Vocabulary | None = None) -> dict[str, Found]:
     """Score, probability and estimated mismatch share of each method on one corpus."""
     found = measure_pairs(ref, ref)
@@ -122,6 +128,8 @@ def methods(ref: ReferenceSample, seed: int, vocabulary: Vocabulary | None = Non
         "cosine": calibrated(lambda m: m.similarity),
         "mixture on cosine (NCR)": (cosine, *mixture(cosine)),
         "LEMoN": (lemon(ref), unknown, float("nan")),
+        "negCLIPLoss": calibrated(lambda m: m.similarity_normalised),
+        "Distribution Normalization": (normalize_distribution(ref, ref), unknown, float("nan")),
         "rival margin": calibrated(lambda m: m.rival_margin),
         "auditor without words": own(None),
         OWN: own(vocabulary),

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from auditor.commands.apply import load_function
 from auditor.errors import AuditorError
 from auditor.python_api import Audit
 from auditor.query.apply_function import make_apply_task
-from jobs.apply import ApplyWorker, find_function
+from jobs.apply import ApplyWorker
 from tests.support.synthetic import write_corpus_audit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,15 +35,15 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_worker_writes_its_shards_and_tells_what_failed(module: Path) -> None:
     audit, _ = write_corpus_audit(module)
     spec = "my_scores_of_a_test:Letters"
-    work = make_apply_task(find_function(spec), ["caption"])
+    work = make_apply_task(load_function(spec), ["caption"])
     worker = ApplyWorker(str(audit), None, spec, work)
     told = worker({"item": [pickle.dumps((shard, shard)) for shard in ("00000", "00002")]})
     assert [pickle.loads(outcome)[::2] for outcome in told["outcome"]] == [("00000", ""), ("00002", "")]
     with Audit(audit) as opened:
-        done = opened.apply(find_function(spec), columns=["caption"])  # goes on where the worker left off
+        done = opened.apply(load_function(spec), columns=["caption"])  # goes on where the worker left off
         assert (done.resumed, done.shards) == (2, 3)
         assert opened.count("letters = length(caption)") == opened.count("status = 'ok'")
-    wrong = ApplyWorker(str(audit), None, spec, make_apply_task(find_function(spec), ["key"], name="other"))
+    wrong = ApplyWorker(str(audit), None, spec, make_apply_task(load_function(spec), ["key"], name="other"))
     (outcome,) = wrong({"item": [pickle.dumps(("00000", "00000"))]})["outcome"]
     assert "unexpected keyword argument" in pickle.loads(outcome)[2]
 
@@ -52,7 +53,7 @@ def test_a_worker_writes_its_shards_and_tells_what_failed(module: Path) -> None:
 )
 def test_what_is_no_function_is_one_line(module: Path, spec: str) -> None:
     with pytest.raises(AuditorError, match=r"is not of the form|cannot be imported|is not a function"):
-        find_function(spec)
+        load_function(spec)
 
 
 @pytest.mark.cluster

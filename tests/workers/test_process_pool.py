@@ -13,10 +13,10 @@ import pytest
 
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditError
-from auditor.run import engine
 from auditor.run.audit_config import AuditConfig
 from auditor.run.engine import LocalEngine
 from auditor.run.run_audit import run_audit
+from auditor.workers import process_pool
 from auditor.workers.process_pool import ProcessPool
 from tests.support.chores import raise_unpicklable_error, report_threads_and_pid
 from tests.support.stored import write_datacomp
@@ -103,7 +103,7 @@ def tables(place: Path) -> dict[str, pa.Table]:
 def test_a_large_audit_by_a_pool_has_the_rows_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write_datacomp(tmp_path / "corpus", files=5, count=60)
     run_audit(AuditConfig(f"datacomp:{corpus}", str(tmp_path / "one"), quiet=True))
-    monkeypatch.setattr(engine, "LARGE", 0)
+    monkeypatch.setattr(process_pool, "LARGE", 0)
     made: list[LocalEngine] = []
 
     def by_pool(folder: Folder, backbone: object, config: AuditConfig) -> LocalEngine:

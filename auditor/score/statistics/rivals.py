@@ -2,8 +2,9 @@
 
 Some media are near every caption and some captions near every medium (hubs), so a raw cosine says little by itself.
 Each pair is compared with the reference: its cosine minus half the log-mean-exp of the similarities of both sides, the
-number of corpus items that fit either side equally well. All measures depend only on the
-pair and the reference, so scoring streams. NumPy only; memory does not grow with the number of pairs.
+number of corpus items that fit either side equally well. That is negCLIPLoss (Wang et al., NeurIPS 2024), up to a
+constant. All measures depend only on the pair and the reference, so scoring streams. NumPy only; memory does not grow
+with the number of pairs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,6 +60,7 @@ class ReferenceSample(PairEmbeddings):
     """A bounded random sample of the corpus's usable pairs, with which all pairs are compared."""
 
     scale: float  # inverse temperature of the similarities: the encoder's logit_scale
+    temperature: float | None = None  # of similarity_normalised, if it is not 1 / scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class PairMeasures:
 class RivalSimilarity(NamedTuple):
     """Similarities of rows to the reference, reduced to three numbers per row, and a share for each partner."""
 
-    log_mean_exp: Floats  # at temperature 1/scale, in units of similarity
+    log_mean_exp: Floats  # at the temperature of the reference, in units of similarity
     rivals: Floats  # the same at half that temperature: closer to the best rivals
     match_share: Floats  # perplexity as a share of the reference, in (0, 1]: how much of it fits equally well
     better: Floats  # for each partner, the share of the rivals that fit its row better
@@ -158,6 +160,7 @@ def reduce_similarities(
     scale: float,
     whole: bool = True,
     partners: Partners = NO_PARTNERS,
+    temperature: float | None = None,
 ) -> RivalSimilarity:
     """Reduce a block of similarities to the reference, (B, R), which is overwritten.
 
@@ -180,6 +183,11 @@ def reduce_similarities(
     perplexity = np.exp(compute_entropy(mass, moment, own_logits, row, np.float32(whole)))
     match_share = np.minimum(perplexity / (rival_count + np.float32(whole) * hits), 1).astype(np.float32)
     log_mean_exp = top[:, 0] + np.log(mass / rival_count) / np.float32(scale)
+    if temperature is not None:
+        sharpened = np.exp(logits * np.float32(1 / (temperature * scale)))
+        sharpened[row, column] = 0
+        other_mass = np.maximum(sharpened.sum(axis=1), np.float32(1e-30))
+        log_mean_exp = top[:, 0] + np.log(other_mass / rival_count) * np.float32(temperature)
 
     squares = np.maximum(np.einsum("br,br->b", weights, weights), np.float32(1e-30))
     rivals = top[:, 0] + np.log(squares / rival_count) / np.float32(2 * scale)
@@ -239,7 +247,9 @@ def reduce_blocks(
 ) -> RivalSimilarity:
     own_group = OwnGroup(ref.group)
     parts = [
-        reduce_similarities(block, own_group.find(group[rows]), ref.scale, whole, partners.of_rows(rows))
+        reduce_similarities(
+            block, own_group.find(group[rows]), ref.scale, whole, partners.of_rows(rows), ref.temperature
+        )
         for rows, block in blocks
     ]
     return RivalSimilarity(*map(np.concatenate, zip(*parts, strict=True)))

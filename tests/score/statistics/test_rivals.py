@@ -45,6 +45,16 @@ def naive_measures(ref: ReferenceSample, row: int) -> dict[str, float]:
     }
 
 
+def test_a_temperature_changes_only_negclip_loss() -> None:
+    ref = make_planted_pairs(20, 0.2, captions=2).reference
+    plain, own, warm = (measure_pairs(ref, replace(ref, temperature=t)) for t in (None, 1 / ref.scale, 0.3))
+    np.testing.assert_allclose(own.similarity_normalised, plain.similarity_normalised, atol=1e-5)
+    naive = [naive_measures(replace(ref, scale=1 / 0.3), row)["similarity_normalised"] for row in range(len(ref))]
+    np.testing.assert_allclose(warm.similarity_normalised, naive, rtol=2e-4, atol=2e-5)
+    for name in ("matches_text", "rival_margin", "better_media"):
+        np.testing.assert_array_equal(getattr(warm, name), getattr(plain, name))
+
+
 @pytest.mark.parametrize("video", [False, True])
 @pytest.mark.parametrize("block", [64, 1 << 21])
 def test_measures_equal_naive_ones(video: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
