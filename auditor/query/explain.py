@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from auditor.audit_folder.arrow_schema import ENCODED
 from auditor.audit_folder.audit_files import find_swept_shards
-from auditor.audit_folder.edit_records import CaptionEdit, find_row_edits
+from auditor.audit_folder.edit_records import CaptionEdit
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.tag_estimates import list_tags
@@ -136,7 +136,7 @@ def explain_row(
     row = row_queries.read_row(database, key, caption_index, shard) if shard else None
     row = row or find_row(database, key, caption_index)
     folder = database.files.folder
-    edits = find_row_edits(folder, row)
+    edits = database.read_row_edits().find(row)
     pair = load_pair(folder, row)
     if pair is None:
         return Explanation(row, "nothing", duplicates=find_duplicates(database, row), edits=edits)
@@ -311,7 +311,9 @@ def print_explanation(explanation: Explanation) -> None:
     header = f"{row['key']} caption {row['caption_index']}{span} ({row['kind']}, {row['status']})"
     print_line(f"{header}: {row['caption'] or ''}")
     for number, edit in enumerate(explanation.edits):
-        print_line(f"  {'replaced edit' if number else 'edited'} by {edit.reviewer}, {edit.time[:10]}: {edit.after}")
+        print_line(
+            f"  {'replaced edit' if number else 'edited'} by {edit.reviewer}, {edit.time[:10]}: {edit.new_caption}"
+        )
     if row["status"] != "ok":
         print_line(f"  {row['error_message']}")
     names = [name for name in list_column_names("headline", "detail") if row.get(name) is not None]
