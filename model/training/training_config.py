@@ -92,8 +92,8 @@ class TrainConfig:
     tokens: int = option(77, "tokens of a caption, begin and end included")
     captions: Literal["all", "one", "best", "join"] = option(
         "all",
-        "captions in an epoch: all, one for each medium, the best one by the audit in weights, or all of a medium joined "
-        "to one paragraph",
+        "captions in an epoch: all, one for each medium, the best one by the audit in weights, or all of a medium "
+        "joined to one paragraph",
     )
     shuffle: int = option(2000, "samples in the shuffle buffer of each process")
     decoders: int = option(0, "decoder processes of each training process; 0: its share of the cores")
