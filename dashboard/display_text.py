@@ -171,7 +171,7 @@ def show_number_cards(cards: Sequence[NumberCard]) -> None:
         column.metric(card.label, card.value, card.below, help=card.meaning, **style)
 
 
-def show_sources(sources: SourceComparison) -> None:
+def show_source_table(sources: SourceComparison) -> None:
     """Show the table of sources of captions, and which one is better; nothing if the corpus has one source."""
     if sources.sources:
         st.dataframe(sources.tabulate(), hide_index=True)

@@ -19,7 +19,7 @@ from dashboard.display_text import (
     shorten_text,
     show_empty_state,
     show_number_cards,
-    show_sources,
+    show_source_table,
 )
 from dashboard.url_state import SAMPLE, sample_query
 
@@ -45,7 +45,7 @@ def show_audit(name: str, database: AuditDatabase, summary: Summary) -> None:
     show_number_cards([NumberCard("Rows", f"{summary.rows:,}"), NumberCard("Usable", f"{summary.usable:,}")])
     if summary.noise:
         show_number_cards([make_noise_card(noise) for noise in summary.noise])
-    show_sources(compare_sources(database))
+    show_source_table(compare_sources(database))
 
 
 def show_audit_agreement(comparison: Comparison) -> None:

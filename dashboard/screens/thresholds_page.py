@@ -71,10 +71,11 @@ def show_rules() -> Rules:
     top = st.slider("Keep the best", 1, 100, 100, format="%d%%", key="keep_top", bind="query-params")
     sort = st.selectbox("… by", MEASUREMENTS, key="by", bind="query-params", disabled=top == 100)
     unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
+    best = st.toggle("Keep only the best caption of each medium", key="best_caption", bind="query-params")
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
     if top < 100:
         values |= {"keep_top": f"{top}%", "by": sort}
-    values |= {"where": where.strip() or None, "no_duplicates": unique}
+    values |= {"where": where.strip() or None, "no_duplicates": unique, "best_caption": best}
     return Rules.of(values)
 
 

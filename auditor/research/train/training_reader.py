@@ -192,7 +192,7 @@ def choose_captions(number: int, captions: int, pass_number: int, passes: int, c
     return (random.Random(f"{config.seed} {number} {cycle}").sample(range(captions), captions)[place % captions],)
 
 
-def draw_captions(reader: TrainingReader, number: int, sample: Sample, pass_number: int) -> tuple[int, ...]:
+def pick_captions(reader: TrainingReader, number: int, sample: Sample, pass_number: int) -> tuple[int, ...]:
     config = reader.config
     if config.find_best is not None:
         return (config.find_best(sample),)
@@ -207,7 +207,7 @@ def draw_pass(reader: TrainingReader, pass_number: int) -> Iterator[DecodeTask]:
         (number, sample, chosen, content)
         for piece in slices
         for number, sample, content in reader.samples(piece)
-        if (chosen := draw_captions(reader, number, sample, pass_number))
+        if (chosen := pick_captions(reader, number, sample, pass_number))
     )
     shuffled = webdataset.shuffle(config.shuffle, initial=config.shuffle, rng=order)(tasks)
     for offset, (number, sample, chosen, content) in enumerate(shuffled, start=1):
