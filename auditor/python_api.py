@@ -48,6 +48,7 @@ from auditor.report.altair_charts import Plots
 from auditor.report.findings import find_findings
 from auditor.report.notebook import draw_audit, make_gallery
 from auditor.review.caption_edits import edit_caption, list_edits
+from auditor.report.source_comparison import compare_sources
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
@@ -160,6 +161,7 @@ class Audit(NotebookView):
     sql = make_method(row_queries.run_select)
     summary = make_method(summarize_audit)
     findings = make_method(find_findings)
+    sources = make_method(compare_sources)
     check = make_method(check_audit)
     count = make_method(row_queries.count_matching_rows)
     errors = make_method(row_queries.list_errors)

@@ -12,6 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from auditor.query.summary import Noise
+from auditor.report.source_comparison import SourceComparison
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 
@@ -168,6 +169,13 @@ def show_number_cards(cards: Sequence[NumberCard]) -> None:
     style: Any = {"delta_color": "off", "delta_arrow": "off", "border": True, "height": "stretch"}
     for column, card in zip(st.columns(len(cards)), cards, strict=True):
         column.metric(card.label, card.value, card.below, help=card.meaning, **style)
+
+
+def show_source_table(sources: SourceComparison) -> None:
+    """Show the table of sources of captions, and which one is better; nothing if the corpus has one source."""
+    if sources.sources:
+        st.dataframe(sources.tabulate(), hide_index=True)
+        st.text("\n".join(sources.lines()))
 
 
 def show_flag_badges(row: Mapping[str, Any], *, keep_line: bool = False) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.options import GroupedCommand, count_option
-from auditor.commands.output import Output, open_audit, output_options
+from auditor.commands.output import Output, open_audit, output_options, show_sources
 from auditor.errors import AuditorError
 from auditor.terminal import print_json
 
@@ -31,9 +31,11 @@ def command(first: str, second: str, count: int, output: Output) -> None:
     """
     from auditor.console import print_table
 
-    comparison = open_audit(first).compare(open_audit(second), count)
+    audits = open_audit(first), open_audit(second)
+    comparison = audits[0].compare(audits[1], count)
     if output.json:
-        print_json(comparison.to_dict())
+        names = ("sources_first", "sources_second")
+        print_json(comparison.to_dict() | {name: a.sources().to_dict() for name, a in zip(names, audits, strict=True)})
     elif not comparison.matched:
         raise AuditorError(
             f"{first} and {second} have no row in common by uid, nor by shard, key and caption: "
@@ -47,6 +49,8 @@ def command(first: str, second: str, count: int, output: Output) -> None:
         print_table([{"flag": f.flag, "both": f.both, "newly": f.newly, "gone": f.gone} for f in comparison.flags])
         if comparison.status_changes:
             print_table(comparison.status_changes, "status changed")
+        for audit in audits:
+            show_sources(audit.sources(), f"sources of captions, {audit.path}")
         if comparison.moved:
             print_table(comparison.moved, "moved most", MOVED)
 

@@ -9,13 +9,14 @@ import click
 
 from auditor.commands.options import add_options, advanced_option, json_option, option
 from auditor.errors import AuditorError
-from auditor.terminal import print_line
+from auditor.terminal import print_line, print_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.python_api import Audit
     from auditor.query.sandbox import Limits
+    from auditor.report.source_comparison import SourceComparison
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -85,6 +86,15 @@ def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = N
     for note in audit.notes:
         print_line(f"note: {note}", err=True)
     return audit
+
+
+def show_sources(sources: "SourceComparison", title: str = "sources of captions") -> None:
+    """Print the table of sources, and which one is better; nothing if the corpus has one source."""
+    from auditor.console import print_table
+
+    if sources.sources:
+        print_table(sources.tabulate(), title)
+        print_lines("\n".join(sources.lines()))
 
 
 def print_notes(*paths: str) -> None:

@@ -1,7 +1,7 @@
 """`auditor summary`: show what an audit found."""
 
 from auditor.commands.options import audit_command
-from auditor.commands.output import Output, open_audit, output_options
+from auditor.commands.output import Output, open_audit, output_options, show_sources
 from auditor.terminal import print_json, print_lines
 
 
@@ -15,12 +15,13 @@ def command(audit: str, output: Output) -> None:
     auditor summary s3://bucket/audit --json
     """
     opened = open_audit(audit)
-    summary, findings = opened.summary(), opened.findings()
+    summary, findings, sources = opened.summary(), opened.findings(), opened.sources()
     if output.json:
-        print_json({**summary.to_dict(), **findings.to_dict()})
+        print_json({**summary.to_dict(), **findings.to_dict(), **sources.to_dict()})
         return
     facts = [{"what": label, "value": value} for label, value in summary.lines()]
     counts = [{"what": finding.title, "value": f"{finding.rows:,}"} for finding in findings]
     output.show([*facts, *counts] if output.for_machines else facts, f"{summary.path} ({summary.state})")
     if not output.for_machines:
+        show_sources(sources)
         print_lines(str(findings))

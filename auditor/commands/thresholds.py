@@ -1,5 +1,6 @@
 """`auditor thresholds`: show what each cut-off of p_mismatch or of an uncertainty removes, and what it costs."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -39,8 +40,10 @@ def command(
     auditor thresholds audit/ --by uncertainty_text --at 0.6
     auditor thresholds audit/ --expect-precision 0.9 --where "kind = 'video'"
     """
-    from auditor.keep.thresholds import SHOWN, choose_cut, compute_cuts, count_pairs
+    from auditor.keep.caption_choice import list_sources
+    from auditor.keep.thresholds import SHOWN, ThresholdError, choose_cut, compute_cuts, count_pairs
     from auditor.query.rules import RuleError, parse_limit
+    from auditor.query.sandbox import quote_literal
 
     try:
         limits = [parse_limit(f"max_{by}", text) for text in cut_offs]
@@ -49,7 +52,8 @@ def command(
     if by != "p_mismatch":
         show_uncertainty_cuts(open_audit(audit), by, limits, where, output, **goal)
         return
-    counts = count_pairs(open_audit(audit).database, where)
+    database = open_audit(audit).database
+    counts = count_pairs(database, where)
     if any(share is not None for share in goal.values()):
         cuts = [choose_cut(counts, **goal)]
     else:
@@ -58,6 +62,11 @@ def command(
         output.show([{**cut.to_dict(), "unscored": counts.unscored} for cut in cuts])
     else:
         output.show([cut.tabulate() for cut in cuts], describe_share(counts))
+        for source in [] if where else list_sources(database):
+            with suppress(ThresholdError):  # no pair of it has p_mismatch
+                counts = count_pairs(database, f"caption_source = {quote_literal(source)}")
+                rows = [cut.tabulate() for cut in compute_cuts(counts, [cut.p for cut in cuts])]
+                output.show(rows, f"{source}: {describe_share(counts)}")
 
 
 def show_uncertainty_cuts(

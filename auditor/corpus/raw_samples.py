@@ -98,7 +98,7 @@ def build_timed_members(row: Mapping[str, Any], members: Mapping[str, bytes]) ->
     captions.sort(key=lambda caption: caption[1] is not None)  # as they are read
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid, _ in captions if a is not None]
     whole = [text for text, start, *_ in captions if start is None]
-    record = build_timed_record((records and records[0]) or {}, whole, timed) | list_sources(
+    record = build_timed_record((records and records[0]) or {}, whole, timed) | build_source_field(
         [source for *_, source in captions]
     )
     media = {name: data for name, data in members.items() if guess_media_kind(name) is not None}
@@ -143,7 +143,7 @@ def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
         "uid": row["uids"][0],
         "captions": row["captions"],
         "source": path,
-        **list_sources(row["sources"]),
+        **build_source_field(row["sources"]),
     }
     return {
         **names,
@@ -153,7 +153,7 @@ def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_sources(sources: Sequence[str | None]) -> dict[str, Any]:
+def build_source_field(sources: Sequence[str | None]) -> dict[str, Any]:
     """Return the field of a .json that names the source of each caption; none if the corpus has one source."""
     return {"caption_sources": sources} if any(sources) else {}
 

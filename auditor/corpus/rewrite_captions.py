@@ -75,9 +75,9 @@ def place_captions(
     texts.update(names.texts)
     changed = dict(members)
     for source, name in texts.items():
-        kept = by_source.get(None if is_one_place else source, [])
+        lines = by_source.get(None if is_one_place else source, [])
         if source in by_source or _decode_member(members, options, name).strip():
-            changed[name] = _encode_like(members.get(name, b""), "\n".join(kept))
+            changed[name] = _encode_like(members.get(name, b""), "\n".join(lines))
     if names.record is not None and fields is not None:
         named = [name for name in options.caption_fields if name_source(name) not in names.texts]
         record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
@@ -119,10 +119,12 @@ def _build_timed_sample(
             whole.append(text)
         else:
             segments.append({"start": span.start, "end": span.end, "caption": text})
-    kept = {name: data for name, data in members.items() if name.startswith("__") or guess_media_kind(name) is not None}
-    form = b"" if any(isinstance(data, bytes) for data in kept.values()) else {}
+    media = {
+        name: data for name, data in members.items() if name.startswith("__") or guess_media_kind(name) is not None
+    }
+    form = b"" if any(isinstance(data, bytes) for data in media.values()) else {}
     written = build_timed_record(fields, whole, segments)
-    return {**kept, record or "json": _encode_like(members[record] if record is not None else form, written)}
+    return {**media, record or "json": _encode_like(members[record] if record is not None else form, written)}
 
 
 def build_timed_record(fields: Fields, whole: Sequence[str], segments: Sequence[Fields]) -> dict[str, Any]:

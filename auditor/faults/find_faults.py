@@ -40,6 +40,7 @@ from auditor.faults.near_captions import (
     take_most_frequent,
 )
 from auditor.faults.pairing_evidence import SampleVectors, fit_evidence, score_own_pairs, score_random_pairs
+from auditor.faults.shared_openings import find_shared_openings
 from auditor.faults.shifted_stretches import (
     REACH,
     ChanceDistribution,
@@ -102,7 +103,7 @@ class CorpusPatterns:
 
 
 def find_faults(database: AuditDatabase, group_column: str = "shard", engine: Engine = SERIAL) -> list[Fault]:
-    """All faults: shifted stretches, blocks, shards (or values of another column) and repeated captions."""
+    """All faults: shifted stretches, blocks, shards (or values of a column), repeated captions, shared openings."""
     if database.counts["rows"] < FEWEST:
         raise FaultsError(f"{database.path} has fewer than {FEWEST} rows: too few to tell a pattern from chance")
     groups = repeated.find_repeated_captions(database) if "caption_hash" in database.columns else []
@@ -112,7 +113,7 @@ def find_faults(database: AuditDatabase, group_column: str = "shard", engine: En
     faults += [_describe_block(database, block, shard) for shard, block in blocks if block.pattern != "lost"]
     faults += _find_origin_faults(database, patterns, engine)
     faults += find_group_faults(database, group_column)
-    return faults + _find_caption_faults(database, groups, patterns, engine)
+    return [*faults, *_find_caption_faults(database, groups, patterns, engine), *find_shared_openings(database)]
 
 
 def find_patterns(database: AuditDatabase, engine: Engine = SERIAL, uids: Sequence[str] = ()) -> CorpusPatterns:

@@ -14,9 +14,8 @@ from auditor.query.sandbox import quote_literal
 from auditor.schema import DEFECTS, NO_CAPTIONS
 
 REPEATED_SHARE, FEWEST_REPEATS = 0.002, 10  # of the rows: a caption that occurs more often is boilerplate
-SOUND = 0.1  # differences of p_mismatch below it say nothing
 UNSCORED = 0.5  # badness of a caption without p_mismatch: worse than a sound one, better than a bad one
-DESCRIBED = 'shard, key, coalesce("start", -1), coalesce("end", -1)'  # what a caption describes: a medium, or a span
+DESCRIBED = '(shard, key, coalesce("start", -1), coalesce("end", -1))'  # what a caption describes: a medium, or a span
 
 
 def build_choice_clauses(database: AuditDatabase, rules: Rules, clauses: Mapping[str, str]) -> dict[str, str]:
@@ -46,13 +45,17 @@ def build_order(database: AuditDatabase) -> str:
 
 
 def build_badness(database: AuditDatabase) -> str:
-    """SQL of how probably a caption should not stand beside its medium, where that matters for a choice: 0.1 to 1."""
-    repeats = max(FEWEST_REPEATS, round(REPEATED_SHARE * database.counts["rows"]))
+    """SQL of how probably a caption should not stand beside its medium: 0 to 1."""
     worthless, flawed = (", ".join(map(quote_literal, names)) for names in (NO_CAPTIONS, DEFECTS))
     return (
-        f"greatest({SOUND}, coalesce(p_mismatch, {UNSCORED}), CASE WHEN looks_like IN ({worthless}) THEN 1 "
-        f"WHEN looks_like IN ({flawed}) OR caption_count >= {repeats} THEN 0.5 END)"
+        f"greatest(coalesce(p_mismatch, {UNSCORED}), CASE WHEN looks_like IN ({worthless}) THEN 1 "
+        f"WHEN looks_like IN ({flawed}) OR {build_repeat_condition(database)} THEN 0.5 END)"
     )
+
+
+def build_repeat_condition(database: AuditDatabase) -> str:
+    """SQL of whether the corpus repeats a caption so often that it counts as boilerplate."""
+    return f"caption_count >= {max(FEWEST_REPEATS, round(REPEATED_SHARE * database.counts['rows']))}"
 
 
 def list_sources(database: AuditDatabase) -> list[str]:

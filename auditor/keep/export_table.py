@@ -93,10 +93,10 @@ def read_kept_rows(subset: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
         for number, fields in shard.rows() if places_by_row else ():
             places = places_by_row.get(number, {})
             if len(places) > 1:
-                cells = {name: select_cell(fields.get(name), kept, timed=timed) for name, kept in places.items()}
+                cells = {name: select_cell(fields.get(name), chosen, timed=timed) for name, chosen in places.items()}
                 yield {**fields, **cells}
-            for column, kept in places.items() if len(places) == 1 else ():
-                yield select_captions(fields, column, kept, timed=timed)
+            for column, chosen in places.items() if len(places) == 1 else ():
+                yield select_captions(fields, column, chosen, timed=timed)
 
 
 def select_cell(cell: Any, captions: CellCaptions, *, timed: bool) -> Any:

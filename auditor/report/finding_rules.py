@@ -127,6 +127,7 @@ FAULT_TITLES = {
     "shard": ("rows of shards with unusually many bad rows", 1.0, LEAVE_OUT),
     "boilerplate": ("captions that are boilerplate", 0.6, LEAVE_OUT),
     "repeated": ("captions that similar media share", 0.1, LEAVE_OUT),
+    "opening": ("captions that share an opening", 0.1, LOOK),
 }
 
 
@@ -169,7 +170,8 @@ def build_fault_rule(name: str, faults: list[Fault]) -> FindingRule:
     terms = [f"({fault.where})" for fault, length in zip(faults, lengths, strict=True) if length < LONGEST_CONDITION]
     count = f" And {len(faults) - 1:,} more such patterns." if len(faults) > 1 else ""
     meaning = f"{start_sentence(faults[0].sentence)}{count}"
-    return FindingRule(name, title, meaning, harm, " OR ".join(terms), advice=advice, usable=False)
+    where = " OR ".join(terms)
+    return FindingRule(name, title, meaning, harm, where, advice=advice, usable=False, apart=name == "opening")
 
 
 def can_select(database: AuditDatabase, condition: str) -> bool:

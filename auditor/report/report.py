@@ -25,6 +25,7 @@ from auditor.query.row_queries import list_errors, read_row_media
 from auditor.query.summary import RELATED, Noise, Summary, summarize_audit
 from auditor.report.charts import CHART_STYLE, draw_density, draw_histogram, draw_score_mixture
 from auditor.report.findings import Finding, find_findings
+from auditor.report.source_comparison import compare_sources
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
 
@@ -124,6 +125,7 @@ def render_report(database: AuditDatabase, *, media: bool = True) -> str:
 
 def make_sections(database: AuditDatabase, summary: Summary) -> Iterator[ReportSection]:
     yield from make_mismatch_section(database, summary)
+    yield from make_source_section(database)
     yield make_distribution_section(database, summary.usable)
     yield from make_error_section(database)
     yield make_origin_section(database)
@@ -239,6 +241,13 @@ def preview_medium(database: AuditDatabase, row: Mapping[str, Any], size: int) -
     except Exception as error:  # decoders raise anything on hostile bytes
         return "", f"no preview: {type(error).__name__}"
     return Markup(base64.b64encode(data).decode()), ""  # as markup it is not searched for controls
+
+
+def make_source_section(database: AuditDatabase) -> Iterator[ReportSection]:
+    sources = compare_sources(database)
+    if rows := sources.tabulate():
+        table = ReportTable(list(rows[0]), [list(row.values()) for row in rows])
+        yield ReportSection("Which source of captions is better?", "; ".join(sources.lines()), tables=[table])
 
 
 def make_error_section(database: AuditDatabase) -> Iterator[ReportSection]:

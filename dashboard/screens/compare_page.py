@@ -7,6 +7,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_histogram, find_common_range
 from auditor.query.summary import Summary, summarize_audit
 from auditor.report.charts import draw_overlaid_histograms
+from auditor.report.source_comparison import compare_sources
 from auditor.schema import FLAGS, HEADLINES
 from dashboard.audit_source import open_first_audit, open_numbered_audit
 from dashboard.chart_view import HALF, show_chart
@@ -18,6 +19,7 @@ from dashboard.display_text import (
     shorten_text,
     show_empty_state,
     show_number_cards,
+    show_source_table,
 )
 from dashboard.url_state import SAMPLE, sample_query
 
@@ -43,6 +45,7 @@ def show_audit(name: str, database: AuditDatabase, summary: Summary) -> None:
     show_number_cards([NumberCard("Rows", f"{summary.rows:,}"), NumberCard("Usable", f"{summary.usable:,}")])
     if summary.noise:
         show_number_cards([make_noise_card(noise) for noise in summary.noise])
+    show_source_table(compare_sources(database))
 
 
 def show_audit_agreement(comparison: Comparison) -> None:

@@ -3,8 +3,9 @@
 import streamlit as st
 
 from auditor.query.corpus_groups import Group, Groups, group_rows, list_grouping_columns
+from auditor.report.source_comparison import compare_sources
 from dashboard.audit_source import open_first_audit
-from dashboard.display_text import column_label, show_empty_state, style_heat_table
+from dashboard.display_text import column_label, show_empty_state, show_source_table, style_heat_table
 from dashboard.gallery import show_compact_gallery
 from dashboard.records import group_record
 from dashboard.review_cards import resend_pictures
@@ -68,6 +69,8 @@ st.markdown(
     + (f" {result.left_out:,} smaller groups are not listed." if result.left_out else "")
 )
 show_table(column, groups)
+if column == "caption_source":
+    show_source_table(audit.ask("sources", compare_sources))
 st.caption(
     "Mismatched pairs are estimated with a 90% interval (at least, at most). The estimates of small groups are shrunk "
     "toward the whole corpus, so that a few rows do not make a group the worst."

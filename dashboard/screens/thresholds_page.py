@@ -77,12 +77,13 @@ def show_rules() -> Rules:
     cells = [NO_BALANCE, *CELL_COLUMNS, *topics]
     balance = st.selectbox("… in balance over", cells, key="balance", bind="query-params", disabled=top == 100)
     unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
+    best = st.toggle("Keep only the best caption of each medium", key="best_caption", bind="query-params")
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
     if top < 100 and balance == NO_BALANCE:
         values |= {"keep_top": f"{top}%", "by": sort}
     elif top < 100:
         values |= {"share": f"{top}%", "by": sort, "balance": balance}
-    values |= {"where": where.strip() or None, "no_duplicates": unique}
+    values |= {"where": where.strip() or None, "no_duplicates": unique, "best_caption": best}
     return Rules.of(values)
 
 

@@ -90,8 +90,10 @@ class TrainConfig:
         False, "sample frames a second apart, fewer of short videos (the released program), not in equal segments"
     )
     tokens: int = option(77, "tokens of a caption, begin and end included")
-    captions: Literal["all", "one", "join"] = option(
-        "all", "captions in an epoch: all, one for each medium, or all of a medium joined to one paragraph"
+    captions: Literal["all", "one", "best", "join"] = option(
+        "all",
+        "captions in an epoch: all, one for each medium, the best one by the audit in weights, or all of a medium "
+        "joined to one paragraph",
     )
     shuffle: int = option(2000, "samples in the shuffle buffer of each process")
     decoders: int = option(0, "decoder processes of each training process; 0: its share of the cores")
@@ -113,6 +115,8 @@ class TrainConfig:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         if self.batch_size < 2:
             raise ConfigError("a contrastive batch needs at least 2 pairs: raise batch_size")
+        if self.captions == "best" and not self.weights:
+            raise ConfigError('captions = "best" needs weights: an audit, or a table of `auditor weigh`')
         if self.tokens < 3:
             raise ConfigError(f"{self.tokens} tokens leave no room for a word between begin and end")
         if not 0 <= self.target_momentum < 1:

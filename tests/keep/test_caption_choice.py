@@ -12,7 +12,7 @@ import pytest
 import webdataset as wds
 
 from auditor.cli import run_command_line
-from auditor.keep.caption_choice import FEWEST_REPEATS, REPEATED_SHARE, SOUND, UNSCORED
+from auditor.keep.caption_choice import FEWEST_REPEATS, REPEATED_SHARE, UNSCORED
 from auditor.python_api import Audit
 from auditor.query.rules import RuleError, Rules
 from auditor.schema import DEFECTS, NO_CAPTIONS
@@ -58,7 +58,7 @@ def rank_naively(row: dict[str, Any], rows: int) -> tuple[float, float, int]:
     p = UNSCORED if row["p_mismatch"] is None else row["p_mismatch"]
     is_repeated = row["caption_count"] >= max(FEWEST_REPEATS, round(REPEATED_SHARE * rows))
     defect = 1.0 if row["looks_like"] in NO_CAPTIONS else 0.5 if row["looks_like"] in DEFECTS or is_repeated else 0
-    return max(SOUND, p, defect), -row["similarity"], row["caption_index"]
+    return max(p, defect), -row["similarity"], row["caption_index"]
 
 
 @pytest.mark.parametrize("where", ["TRUE", "p_mismatch <= 0.05", "caption_index <> 2"])

@@ -12,9 +12,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from auditor.audit_folder.folder import Folder, split_target
-from auditor.audit_folder.manifest import MANIFEST_NAME
+from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
+from auditor.corpus.sample import Sample
+from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions, load_saved_options
 from auditor.errors import AuditorError
+from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
+from auditor.query.rules import Rules
 from auditor.query.sandbox import Limits
 from auditor.research.train.training_reader import Draw
 
@@ -41,9 +45,10 @@ class PairWeights:
         self.ratings, self.path = ratings, path
 
     @classmethod
-    def read(cls, path: str) -> "PairWeights":
+    def read(cls, path: str, *, only_best: bool = False) -> "PairWeights":
+        """Read a table of weights, or an audit: of all captions, or only of the best one of each medium."""
         weights = cls({}, path)
-        for key, index, weight, shard, caption in read_weight_rows(path):
+        for key, index, weight, shard, caption in read_weight_rows(path, only_best):
             ratings = weights.ratings.setdefault((key, index), [])
             if weight is None and any(rating.shard == shard for rating in ratings):
                 continue  # a duplicate key, which training skips as well
@@ -54,6 +59,15 @@ class PairWeights:
     def weigh_draws(self, draws: Iterable[Draw]) -> list[float]:
         """The weight of each draw; joined captions weigh their mean."""
         return [sum(self.weigh_caption(draw, index) for index in draw.captions) / len(draw.captions) for draw in draws]
+
+    def find_best_caption(self, sample: Sample) -> int:
+        """The caption with the largest weight, the first of equal ones; one that is not in the table comes last."""
+        weights = {
+            index: self.weigh_caption(Draw(0, sample, (index,)), index)
+            for index in range(len(sample.captions))
+            if any(r.shard in (None, sample.shard) for r in self.ratings.get((sample.key, index), ()))
+        }
+        return max(weights, key=lambda index: weights[index], default=0)
 
     def weigh_caption(self, draw: Draw, index: int) -> float:
         sample = draw.sample
@@ -75,9 +89,19 @@ class PairWeights:
         return 1.0 if matches[0].weight is None else matches[0].weight
 
 
-def read_weight_rows(path: str) -> Iterator[tuple[str, int, float | None, str | None, str | None]]:
+def read_audit_options(path: str | None) -> CorpusOptions:
+    """How the corpus of an audit was read, so that its captions have the same numbers; the defaults if it is none."""
+    folder = Folder(path) if path else None
+    if folder is None or not folder.exists(MANIFEST_NAME):
+        return DEFAULT_OPTIONS
+    return load_saved_options(Manifest.load(folder).corpus)
+
+
+def read_weight_rows(
+    path: str, only_best: bool = False
+) -> Iterator[tuple[str, int, float | None, str | None, str | None]]:
     """Key, caption_index, weight, shard and caption of each row; the last two are None if the table lacks them."""
-    for batch in read_weight_batches(path):
+    for batch in read_weight_batches(path, only_best):
         measure = find_measure(batch.schema.names)
         weights = [None if x is None else convert_to_weight(measure, x, path) for x in batch[measure].to_pylist()]
         pairs = [batch[name].to_pylist() for name in PAIR]
@@ -98,7 +122,7 @@ def convert_to_weight(measure: str, x: float, path: str) -> float:
     return weight
 
 
-def read_weight_batches(path: str) -> Iterator[pa.RecordBatch]:
+def read_weight_batches(path: str, only_best: bool = False) -> Iterator[pa.RecordBatch]:
     """The columns of PAIR, the weight and OPTIONAL_COLUMNS of an audit, a Parquet file or a folder of them."""
     folder = Folder(path)
     if folder.exists(MANIFEST_NAME):
@@ -106,7 +130,11 @@ def read_weight_batches(path: str) -> Iterator[pa.RecordBatch]:
             if database.state != "complete":
                 raise PairWeightError(f"{path} is not finished (state: {database.state}): finish the audit first")
             columns = ", ".join((*PAIR, "p_mismatch", *OPTIONAL_COLUMNS))
-            yield from database.sandbox.stream(f"SELECT {columns} FROM measured")
+            rules = build_clauses(database, Rules(best_caption=True)) if only_best else {"all": "TRUE"}
+            condition = conjoin_clauses(rules)
+            yield from database.sandbox.stream(
+                f"SELECT {columns} FROM {database.stored_table(condition)} WHERE {condition}"
+            )
         return
     try:
         for parent, name in list_parquet_files(folder):

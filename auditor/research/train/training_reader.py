@@ -7,7 +7,7 @@ batch. A position is (pass, pairs drawn in it). To resume, the order is replayed
 
 import math
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal
@@ -23,7 +23,7 @@ from auditor.workers.decoder_pool import Decoded, DecoderPool
 from model.pixels import Pixels
 from model.training.training_processes import ProcessGroup
 
-Captions = Literal["all", "one", "join"]
+Captions = Literal["all", "one", "best", "join"]
 Position = tuple[int, int]  # (pass, pairs drawn in it)
 AHEAD_BYTES = 64 << 20  # bytes of files that are read ahead of the decoders
 MEDIUM_BITS = (1 << 62) - 1
@@ -36,6 +36,7 @@ class LoaderConfig:
 
     batch: int
     captions: Captions = "all"
+    find_best: Callable[[Sample], int] | None = None  # the caption of a sample, with "best"
     shuffle: int = 2000
     cache_bytes: int = 0  # of this process; 0: no cache
     seed: int = 0
@@ -191,6 +192,13 @@ def choose_captions(number: int, captions: int, pass_number: int, passes: int, c
     return (random.Random(f"{config.seed} {number} {cycle}").sample(range(captions), captions)[place % captions],)
 
 
+def pick_captions(reader: TrainingReader, number: int, sample: Sample, pass_number: int) -> tuple[int, ...]:
+    config = reader.config
+    if config.find_best is not None:
+        return (config.find_best(sample),)
+    return choose_captions(number, len(sample.captions), pass_number, reader.passes, config)
+
+
 def draw_pass(reader: TrainingReader, pass_number: int) -> Iterator[DecodeTask]:
     config = reader.config
     order = random.Random(f"{config.seed} {reader.processes.rank} {pass_number}")
@@ -199,7 +207,7 @@ def draw_pass(reader: TrainingReader, pass_number: int) -> Iterator[DecodeTask]:
         (number, sample, chosen, content)
         for piece in slices
         for number, sample, content in reader.samples(piece)
-        if (chosen := choose_captions(number, len(sample.captions), pass_number, reader.passes, config))
+        if (chosen := pick_captions(reader, number, sample, pass_number))
     )
     shuffled = webdataset.shuffle(config.shuffle, initial=config.shuffle, rng=order)(tasks)
     for offset, (number, sample, chosen, content) in enumerate(shuffled, start=1):

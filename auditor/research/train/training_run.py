@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from auditor.errors import AuditorError
-from auditor.research.train.pair_weights import PairWeights
+from auditor.research.train.pair_weights import PairWeights, read_audit_options
 from auditor.research.train.training_loader import MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig
 from auditor.research.train.training_shards import CountedShards, count_shards
@@ -82,7 +82,7 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
     out = Path(config.out)
     if out.exists():
         check_folder(out)
-    shards = count_shards(config.corpus, processes)
+    shards = count_shards(config.corpus, processes, read_audit_options(config.weights))
     held_out = count_shards(config.val, processes) if config.val else None
     pairs, step_pairs = shards.pairs(config.captions), config.batch_size * config.accumulate
     if pairs < step_pairs:
@@ -102,10 +102,12 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
     scaler = torch.amp.GradScaler(backbone.device.type, enabled=scaled)
     if state.scaler:
         scaler.load_state_dict(state.scaler)
-    weights = PairWeights.read(config.weights) if config.weights else None
+    is_best = config.captions == "best"
+    weights = PairWeights.read(config.weights, only_best=is_best) if config.weights else None
     reading = LoaderConfig(
         batch=config.batch_size // processes.size,
         captions=config.captions,
+        find_best=weights.find_best_caption if weights and is_best else None,
         shuffle=config.shuffle,
         cache_bytes=int(config.cache_gb * 2**30) if config.cache else 0,
         seed=config.seed,

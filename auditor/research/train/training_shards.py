@@ -11,6 +11,7 @@ from typing import Any
 
 from auditor.corpus.open_corpus import OpenShard, Shard, open_corpus
 from auditor.corpus.sample import Sample
+from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions
 from auditor.errors import AuditorError
 from model.training.training_processes import ALONE, ProcessGroup
 
@@ -62,9 +63,9 @@ class ShardSlice:
         return [(self.shard << 32 | place, sample) for place, sample in usable][self.part :: self.parts]
 
 
-def count_shards(spec: str, processes: ProcessGroup = ALONE) -> CountedShards:
+def count_shards(spec: str, processes: ProcessGroup = ALONE, options: CorpusOptions = DEFAULT_OPTIONS) -> CountedShards:
     """List the shards of a corpus and count each of them in one of the processes."""
-    shards = open_corpus(spec).shards
+    shards = open_corpus(spec, options).shards
     try:
         local_counts: Any = {i: count_shard(shards[i]) for i in range(processes.rank, len(shards), processes.size)}
     except AuditorError as error:  # every process must receive it, or the others would wait forever

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.corpus.sample import Sample
+from auditor.corpus.shard import DEFAULT_OPTIONS, load_saved_options
 from auditor.keep.weights import Weighing
 from auditor.python_api import Audit
-from auditor.research.train.pair_weights import PairWeightError, PairWeights
+from auditor.research.train.pair_weights import PairWeightError, PairWeights, read_audit_options
 from auditor.research.train.training_loader import PairLoader
 from auditor.research.train.training_reader import Draw, LoaderConfig
 from auditor.research.train.training_shards import count_shards
@@ -21,6 +22,7 @@ from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import PixelSpec
+from model.training.training_config import ConfigError, TrainConfig
 from tests.support.corpora import make_picture, write_members
 from tests.support.synthetic import write_corpus_audit
 
@@ -65,6 +67,35 @@ def test_weights_come_from_an_audit_itself_and_from_what_weigh_writes(tmp_path: 
     (audit / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
     with pytest.raises(PairWeightError, match="not finished"):
         PairWeights.read(str(audit))
+
+
+def test_the_best_caption_is_drawn_in_every_pass(tmp_path: Path) -> None:
+    """The audit's choice, or the largest weight of a table; the corpus is read as the audit read it."""
+    audit, corpus = write_corpus_audit(tmp_path, captions=3)
+    with Audit(audit) as opened:
+        kept = opened.keep(best_caption=True).to_arrow(["shard", "key", "caption", "caption_index"]).to_pylist()
+        opened.keep(best_caption=True).weigh(tmp_path / "w.parquet")
+    best = {(row["shard"], row["key"]): row["caption_index"] for row in kept}
+    assert len(set(best.values())) == 3
+    for weights in (PairWeights.read(str(audit), only_best=True), PairWeights.read(str(tmp_path / "w.parquet"))):
+        texts = {(row["shard"], row["key"]): row["caption"] for row in kept}
+        samples = [Sample(*place, tuple(text if i == best[place] else "x" for i in range(3)), None)
+            for place, text in texts.items()]  # fmt: skip
+        assert [weights.find_best_caption(sample) for sample in samples] == list(best.values())
+    assert PairWeights({}, "").find_best_caption(samples[0]) == 0
+    options = read_audit_options(str(audit))
+    assert options == load_saved_options(json.loads((audit / "manifest.json").read_text())["corpus"])
+    assert read_audit_options(str(tmp_path / "w.parquet")) == DEFAULT_OPTIONS
+    found = count_shards(str(corpus), options=options)
+    config = LoaderConfig(batch=4, captions="best", find_best=lambda sample: best.get((sample.shard, sample.key), 0))
+    with (
+        DecoderPool(PixelSpec(size=(8, 8)), workers=1) as pool,
+        closing(iter(PairLoader(found, config, pool))) as drawn,
+    ):
+        draws = [draw for _, batch in zip(range(40), drawn, strict=False) for draw in batch.draws]
+    assert {(draw.sample.key, draw.captions) for draw in draws} <= {(key, (i,)) for (_, key), i in best.items()}
+    with pytest.raises(ConfigError, match=r'captions = "best" needs weights'):
+        TrainConfig(corpus="c", out="o", captions="best")
 
 
 @pytest.mark.parametrize(("column", "value"), [("weight", -0.1), ("weight", float("nan")), ("p_mismatch", 1.5)])
