@@ -29,7 +29,7 @@ from auditor.vectors import Ints
 
 LANGUAGE, SOURCE = "language", "caption_source"
 REST = ""  # the name of the pairs without a group of their own
-GROUP_TYPES = ("string", "bool", "int64")
+GROUP_TYPES = ("string", "bool", "int64")  # of columns of stored embeddings
 MOST_GROUPS = 64  # values of a column
 SMALLEST_GROUP = 30  # different captions and media
 LARGE_GROUP = 250  # pairs from which a group of a chosen column is calibrated by itself even if it does not differ
