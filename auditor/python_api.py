@@ -47,8 +47,8 @@ from auditor.query.summary import summarize_audit
 from auditor.report.altair_charts import Plots
 from auditor.report.findings import find_findings
 from auditor.report.notebook import draw_audit, make_gallery
-from auditor.review.caption_edits import edit_caption, list_edits
 from auditor.report.source_comparison import compare_sources
+from auditor.review.caption_edits import edit_caption, list_edits
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample

@@ -33,10 +33,24 @@ def fingerprint_statistics(manifest: Mapping[str, Any]) -> str:
 
 def apply_correction(manifest: Mapping[str, Any], correction: Mapping[str, Any]) -> dict[str, Any]:
     statistics = {
-        kind: {**estimate, "pi0_without_labels": estimate.get("pi0"), **correction["statistics"].get(kind, {})}
+        kind: correct_estimate(estimate, correction["statistics"].get(kind, {}))
         for kind, estimate in (manifest.get("statistics") or {}).items()
     }
     return {**manifest, "statistics": statistics}
+
+
+def correct_estimate(estimate: Mapping[str, Any], corrected: Mapping[str, Any]) -> dict[str, Any]:
+    """The estimate of a kind, and of its calibration groups, with the corrected values."""
+    groups = {
+        name: correct_estimate(group, corrected.get("groups", {}).get(name, {}))
+        for name, group in estimate.get("groups", {}).items()
+    }
+    return {
+        **estimate,
+        "pi0_without_labels": estimate.get("pi0"),
+        **corrected,
+        **({"groups": groups} if groups else {}),
+    }
 
 
 def build_corrected_sql(correction: Mapping[str, Any]) -> str:

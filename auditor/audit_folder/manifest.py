@@ -48,7 +48,7 @@ MANIFEST_SHAPE: dict[str, Any] = {
         "score": {
             **dict.fromkeys(("reference", "fit_pairs", "prototypes", "topics", "seed"), int),
             **dict.fromkeys(("near_duplicate", "copy_agreement"), (*NUMBER, type(None))),
-            **dict.fromkeys(("target", "keep_duplicate"), str),
+            **dict.fromkeys(("target", "keep_duplicate", "calibrate_by"), str),
         }
     },
     "state": str,
@@ -68,26 +68,27 @@ MANIFEST_SHAPE: dict[str, Any] = {
 
 
 BINS = ("observed", "null")
-ESTIMATE_SHAPE = CompleteShape(
-    pi0=NUMBER,
-    pi0_low=NUMBER,
-    pi0_high=NUMBER,
-    pairs=int,
+MODEL_SHAPE = CompleteShape(
+    **dict.fromkeys(("pi0", "pi0_low", "pi0_high"), NUMBER),
     curve=CompleteShape(score=NUMBERS, p=NUMBERS),
     histogram=CompleteShape(edges=NUMBERS, **dict.fromkeys(BINS, NUMBERS)),
 )
+ESTIMATE_SHAPE = CompleteShape(**MODEL_SHAPE, pairs=int)
+GROUPED_SHAPE = {"calibrated_by": str, "groups": {"": MODEL_SHAPE}}
 
 
 def find_statistics_error(statistics: dict[str, Any]) -> str:
     """Describe the first wrong value in the statistics of the kinds of media that have an estimate, or return ""."""
     estimated = {kind: estimate for kind, estimate in statistics.items() if estimate.get("pi0") is not None}
-    if error := find_shape_error(estimated, {"": ESTIMATE_SHAPE}, "statistics"):
-        return error
+    for shape in (ESTIMATE_SHAPE, GROUPED_SHAPE):
+        if error := find_shape_error(estimated, {"": shape}, "statistics"):
+            return error
     for kind, estimate in estimated.items():
-        curve, bins = estimate["curve"], estimate["histogram"]
-        lengths = [len(curve["score"]) - len(curve["p"]), *(len(bins["edges"]) - 1 - len(bins[name]) for name in BINS)]
-        if any(lengths):
-            return f"statistics.{kind} has lists of unequal lengths"
+        for model in (estimate, *estimate.get("groups", {}).values()):
+            curve, bins = model["curve"], model["histogram"]
+            lengths = {len(bins["edges"]) - 1, *(len(bins[name]) for name in BINS)}
+            if len(curve["score"]) != len(curve["p"]) or len(lengths) > 1:
+                return f"statistics.{kind} has lists of unequal lengths"
     return ""
 
 

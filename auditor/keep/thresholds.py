@@ -93,19 +93,22 @@ class PairCounts:
 
 def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts:
     models = load_mismatch_models(database.manifest.get("statistics") or {})
-    width = min((float(np.ptp(model.score)) for model in models.values()), default=1.0) / SCORE_STEPS or 1.0
+    scores = [part.score for model in models.values() for part in (model, *model.groups.values())]
+    width = min((float(np.ptp(score)) for score in scores), default=1.0) / SCORE_STEPS or 1.0
+    group = "calibration_group" if any(model.groups for model in models.values()) else "NULL"
     condition = database.where(where)
     table = database.run(
-        f"SELECT kind, CAST(floor(p_mismatch * {STEPS}) AS BIGINT) AS step, "
+        f"SELECT kind, {group} AS calibrated, CAST(floor(p_mismatch * {STEPS}) AS BIGINT) AS step, "
         f"CAST(floor(mismatch_score / {width!r}) AS BIGINT) AS place, count(*) AS pairs, "
-        f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {database.table(condition)} "
+        f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {database.table(condition, group)} "
         f"WHERE status = 'ok' AND {condition} GROUP BY ALL ORDER BY ALL"
     )
     rows = table.filter(table["p"].is_valid())
     if not len(rows):
         raise ThresholdError("no row of this audit has p_mismatch: it has too few pairs, or it is not scored yet")
     step, pairs, p, score = (rows[name].to_numpy() for name in ("step", "pairs", "p", "score"))
-    counts = build_pair_counts(rows["kind"].to_pylist(), step, pairs.astype(np.float64), p, score, models)
+    groups = list(zip(rows["kind"].to_pylist(), rows["calibrated"].to_pylist(), strict=True))
+    counts = build_pair_counts(groups, step, pairs.astype(np.float64), p, score, models)
     return replace(counts, unscored=int(table["pairs"].to_numpy().sum() - pairs.sum()))
 
 
@@ -118,18 +121,22 @@ def load_mismatch_models(statistics: Mapping[str, Any]) -> dict[str, MismatchMod
 
 
 def build_pair_counts(
-    kinds: Sequence[str],
+    groups: Sequence[tuple[str, str | None]],
     step: npt.NDArray[np.int64],
     pairs: Doubles,
     p: Doubles,
     score: Doubles,
     models: Mapping[str, MismatchModel],
 ) -> PairCounts:
-    rounds = min((len(models[kind].bootstrap) for kind in set(kinds) if kind in models), default=0)
+    """Pairs aggregated by kind and calibration group, p and score, as PairCounts."""
+    rounds = min((len(models[kind].bootstrap) for kind in {kind for kind, _ in groups} if kind in models), default=0)
     resampled = np.tile(p, (rounds, 1))
-    kind_array = np.asarray(kinds)
-    for kind, model in models.items():
-        rows = np.flatnonzero((kind_array == kind) & np.isfinite(score))
+    for kind, name in set(groups):
+        if kind not in models:
+            continue
+        model = models[kind].of_group(name)
+        is_member = np.array([group == (kind, name) for group in groups])
+        rows = np.flatnonzero(is_member & np.isfinite(score))
         for index in range(rounds):
             resampled[index, rows] = np.interp(score[rows], model.score, model.bootstrap[index])
     return PairCounts(step, pairs, p, resampled)

@@ -147,8 +147,9 @@ def explain_row(
         compare_with_shard(row, pair, embeddings, captions, media)
     prototypes_visual, prototypes_text = find_prototype_beliefs(folder, pair)
     statistics = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
+    calibration = statistics.get("groups", {}).get(row.get("calibration_group") or "", statistics)
     votes = None
-    if (middle := statistics.get("middle")) is not None and len(pair.siblings):  # scoring may save no threshold
+    if (middle := calibration.get("middle")) is not None and len(pair.siblings):  # scoring may save no threshold
         votes = SiblingVotes.count(pair.text[0], pair.siblings, middle)
     frames, best_frame = explain_frames(pair, statistics.get("frame_threshold"))
     return Explanation(
@@ -165,7 +166,7 @@ def explain_row(
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
-        reasons=list_reasons(row, votes, statistics.get("evidence")),
+        reasons=list_reasons(row, votes, calibration.get("evidence")),
         edits=edits,
         tags=[tag.describe_row(row) for tag in list_tags(database.files.sources)],
     )

@@ -68,6 +68,7 @@ class Summary(NotebookView):
     copy_rule: str  # which media are duplicates, in words
     competence: dict[str, dict[str, Any]]  # kind -> how well the model judges the corpus and its parts
     noise: list[Noise]
+    calibration: dict[str, str]  # kind -> the groups that were calibrated by themselves, and their shares
     typical: dict[str, dict[str, float]]  # column -> {"p5", "median", "p95"}
     tags: list[Tag]  # prompt columns
     time_shifts: TimeShifts | None  # None: no video has enough timed captions
@@ -103,7 +104,7 @@ class Summary(NotebookView):
             sentences[kind] = (
                 f"{'does not see' if competence['blind'] else 'sees'} what is related (skew {related['value']:.2f}, "
                 f"{related['low']:.2f} to {related['high']:.2f}); pairs are {separation['value']:.1f} deviations more "
-                "similar than random ones"
+                f"similar than random ones{self.calibration.get(kind, '')}"
             )
         return sentences
 
@@ -124,6 +125,17 @@ def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
         for kind, e in (statistics or {}).items()
         if e and e.get("pi0") is not None
     ]
+
+
+def describe_calibration(statistics: dict[str, Any]) -> dict[str, str]:
+    """For each kind with calibration groups, for example: ; calibrated by language: de about 12% (10 to 14) ..."""
+    sentences = {}
+    for kind, estimate in (statistics or {}).items():
+        if groups := (estimate or {}).get("groups"):
+            noises = sorted(read_noise_estimates(groups), key=lambda noise: (not noise.kind, -noise.pairs))
+            words = [f"{n.kind or 'all others'} {n.number} ({n.interval})" for n in noises if n.pairs]
+            sentences[kind] = f"; calibrated by {estimate['calibrated_by']}, mismatched: {', '.join(words)}"
+    return sentences
 
 
 def describe_copy_rule(rule: dict[str, float | None]) -> str:
@@ -179,6 +191,7 @@ def summarize_audit(database: AuditDatabase) -> Summary:
             if statistics and (found := statistics.get("competence"))
         },
         noise=read_noise_estimates(database.manifest.get("statistics", {})),
+        calibration=describe_calibration(database.manifest.get("statistics", {})),
         typical=compute_typical_values(database, HEADLINES),
         tags=list_tags(database.files.sources),
         time_shifts=summarize_time_shifts(database) if is_timed else None,

@@ -81,7 +81,18 @@ def save_correction(database: AuditDatabase, sample: LabelSample, correction: Co
 
 
 def correct_statistics(model: MismatchModel, kind: str, correction: Correction) -> dict[str, Any]:
-    """The statistics of a kind's mismatch model after the correction; intervals include the labels' uncertainty."""
+    """The statistics of a kind's mismatch model after the correction; intervals include the labels' uncertainty.
+
+    If groups were calibrated by themselves, their curves are corrected, and the share is the mean of their shares.
+    """
+    if model.groups:
+        groups = {name: correct_statistics(group, kind, correction) for name, group in model.groups.items()}
+        weight = np.array([group.pairs for group in model.groups.values()], np.float64)
+        shares = {
+            name: float(np.average([group[name] for group in groups.values()], weights=weight))
+            for name in ("pi0", "pi0_low", "pi0_high")
+        }
+        return {**groups[""], **shares, "groups": groups}
     z = correction.z(kind, model.score)
     curve = correction.p(model.curve, z)
     rounds = max(len(model.bootstrap), 1)
@@ -89,8 +100,8 @@ def correct_statistics(model: MismatchModel, kind: str, correction: Correction) 
     drawn = zip(correction.resample(rounds), bootstrap, strict=True)
     curves = np.array([predict_mismatch(weights, build_features(p, z)) for weights, p in drawn])
     middle = (model.edges[1:] + model.edges[:-1]) / 2
-    share, *shares = (float(model.observed @ np.interp(middle, model.score, p)) for p in (curve, *curves))
-    low, high = np.quantile(shares, INTERVAL)
+    share, *shares_drawn = (float(model.observed @ np.interp(middle, model.score, p)) for p in (curve, *curves))
+    low, high = np.quantile(shares_drawn, INTERVAL)
     return {
         "pi0": share,
         "pi0_low": float(min(low, share)),

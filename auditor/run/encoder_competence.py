@@ -75,11 +75,11 @@ def measure_shards(folder: Folder, shards: Mapping[str, int], count: int, seed: 
         if not pair_samples:
             continue
         pairs = concatenate_pairs(pair_samples)
-        languages = pairs.facts["language"].to_pylist()
+        columns = {"language": pairs.facts["language"].to_pylist()}
         reference = ReferenceSample(pairs.media, pairs.text, pairs.group, pairs.captions, scale=1.0)
-        competence = measure_competence(reference, seed, languages)
+        competence = measure_competence(reference, seed, columns)
         if competence.corpus is not None:
-            kinds[kind] = competence.corpus, float(competence.find_judged(reference, languages).mean())
+            kinds[kind] = competence.corpus, float(competence.find_judged(reference, columns).mean())
     return SampleCompetence(kinds) if kinds else None
 
 

@@ -14,6 +14,7 @@ from auditor.errors import AuditError, explain_interrupt
 from auditor.run.engine import LocalEngine
 from auditor.run.run_audit import load_matching_head
 from auditor.run.scoring import finish_manifest, load_audit_head, save_audit_head, score_corpus, write_found_faults
+from auditor.score.calibration_groups import check_column
 from auditor.score.score_config import ScoreConfig
 from auditor.sweep.sweep_config import SweepConfig
 from model.checkpoint import load_prototype_head, read_checkpoint_config
@@ -28,6 +29,7 @@ def rescore(out: str, model: str | None, config: ScoreConfig, *, refit: bool = F
         manifest = Manifest.load(folder)
         if manifest.fitted_on is not None and not refit:
             raise AuditError(f"{out} was extended: --refit fits everything again, on the old and the new shards")
+        check_column(folder, manifest.corpus["carry"], config.calibrate_by)
         head = choose_head(folder, manifest, model)
         shards = find_swept_shards(folder)
         if not shards:

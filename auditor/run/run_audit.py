@@ -24,6 +24,7 @@ from auditor.run.audit_config import AuditConfig
 from auditor.run.encoder_competence import warn_if_blind
 from auditor.run.engine import AuditEngine, LocalEngine
 from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
+from auditor.score.calibration_groups import check_column
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
 from auditor.sweep.sampled_shards import draw_shards
@@ -69,6 +70,7 @@ def run_audit(
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = begin_manifest(folder, corpus, model, config, sample)
+        check_column(folder, config.options.carry, config.score.calibrate_by)
         engine = make_engine(folder, model, config)
         reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
         account_for_shards(corpus, reports, manifest)

@@ -18,7 +18,7 @@ from auditor.console import Progress
 from auditor.errors import AuditError
 from auditor.keep.thresholds import NOTHING, ThresholdError, compute_cuts, count_pairs
 from auditor.query.database import AuditDatabase
-from auditor.query.sandbox import Limits
+from auditor.query.sandbox import Limits, quote_literal
 from auditor.report.sampled_shares import estimate_intervals
 from auditor.run.engine import AuditEngine
 from auditor.schema import FLAG_THRESHOLD, FLAGS
@@ -60,7 +60,9 @@ def score_corpus(
     manifest.model["head_settings"] = asdict(context.head.config)
     manifest.settings["words"] = context.words
     score_shards(context, shards, engine, manifest, quiet)
-    manifest.shard_priors = find_priors(folder, {shard: samples_file(shard) for shard in shards}, engine)
+    manifest.shard_priors = find_priors(
+        folder, {shard: samples_file(shard) for shard in shards}, context.excess, engine
+    )
     if manifest.shard_priors:
         context = replace(context, priors=manifest.shard_priors)
         score_shards(context, sorted(manifest.shard_priors), engine, manifest, quiet=True)
@@ -126,22 +128,34 @@ def write_found_faults(folder: Folder, engine: AuditEngine) -> None:
 def settle_shares(manifest: Manifest, folder: Folder) -> None:
     """Make the mean p_mismatch of each kind its estimated share, with the interval that `thresholds` shows.
 
-    The model's own share is that of the reference sample; everything that shows a share shows this one.
+    The same holds for each calibration group. The model's own share is that of the reference sample; everything that
+    shows a share shows this one.
     """
     estimated = [kind for kind, statistics in manifest.statistics.items() if statistics.get("pi0") is not None]
     if not estimated:
         return
     with AuditDatabase(folder.url, limits=Limits(seconds=None)) as database:
         for kind in estimated:
-            with contextlib.suppress(ThresholdError):  # none of its rows has p_mismatch
-                [whole] = compute_cuts(count_pairs(database, f"kind = '{kind}'"), [NOTHING])
-                ends = {"pi0": whole.left, "pi0_low": whole.left_low, "pi0_high": whole.left_high}
-                if manifest.sample:
-                    rows = f"(p_mismatch) FILTER (kind = '{kind}')"
-                    [interval] = estimate_intervals(database, [(f"sum{rows}", f"count{rows}")])
-                    ends |= add_sampling_error(ends, interval)
-                manifest.statistics[kind] |= {"pi0_of_reference": manifest.statistics[kind]["pi0"], **ends}
+            parts = {f"kind = '{kind}'": manifest.statistics[kind]}
+            for name, group in manifest.statistics[kind].get("groups", {}).items():
+                member = f"= {quote_literal(name)}" if name else "IS NULL"
+                parts[f"kind = '{kind}' AND calibration_group {member}"] = group
+            for condition, statistics in parts.items():
+                with contextlib.suppress(ThresholdError):  # none of its rows has p_mismatch
+                    settle_share(database, manifest, statistics, condition)
     manifest.save(folder)
+
+
+def settle_share(database: AuditDatabase, manifest: Manifest, statistics: dict[str, Any], condition: str) -> None:
+    counts = count_pairs(database, condition)
+    [whole] = compute_cuts(counts, [NOTHING])
+    ends = {"pi0": whole.left, "pi0_low": whole.left_low, "pi0_high": whole.left_high}
+    if manifest.sample:
+        rows = f"(p_mismatch) FILTER ({condition})"
+        [interval] = estimate_intervals(database, [(f"sum{rows}", f"count{rows}")])
+        ends |= add_sampling_error(ends, interval)
+    statistics |= {"pi0_of_reference": statistics["pi0"], **ends}
+    statistics.setdefault("pairs", int(counts.pairs.sum()))  # of a group
 
 
 def add_sampling_error(ends: Mapping[str, Any], interval: tuple[float, float]) -> dict[str, float]:

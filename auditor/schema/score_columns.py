@@ -103,6 +103,9 @@ MISMATCH = (
     _score("no_estimate", "string", "Why p_mismatch is empty",
         "blind_encoder: the model cannot tell pairs like this one from random ones; too_few_pairs: fewer than 20 pairs "
         "of this kind of medium, or too few different ones; empty if p_mismatch is known", use="detail"),
+    _score("calibration_group", "string", "Calibration group",
+        "value of the column by which p_mismatch was calibrated (--calibrate-by), such as a language; empty if the "
+        "pair was calibrated with all pairs without a group of their own", use="detail", cached=True),
     _score("weakest_part", "int32", "Weakest part", "number of the part that fits the medium least, from 0",
         use="detail"),
     _score("part_similarity", "float32", "Similarity of the weakest part", "lowest similarity of a part to the medium",

@@ -19,8 +19,16 @@ from auditor.audit_folder import embeddings as stored
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.side_files import write_topics
 from auditor.corpus.corpus_files import digest
-from auditor.schema import SCORES
+from auditor.schema import FACTS, SCORES
 from auditor.score import example_captions
+from auditor.score.calibration_groups import (
+    REST,
+    Calibration,
+    CalibrationGroups,
+    fit_groups,
+    list_group_columns,
+    read_candidates,
+)
 from auditor.score.corpus_map import CorpusMap, fit_map
 from auditor.score.duplicate_search import search_duplicates
 from auditor.score.fit_audit import request_fit_pairs, stack_fit_pairs
@@ -38,7 +46,6 @@ from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.rivals import (
-    PairEmbeddings,
     PairMeasures,
     ReferenceSample,
     estimate_frame_threshold,
@@ -96,19 +103,23 @@ class KindContext:
 
     reference: ReferenceSample
     competence: CompetenceMap
-    mismatch: MismatchModel | None  # None if there are too few different pairs that the encoder can judge
+    calibration: CalibrationGroups
     media: int
     captions: int
-    measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
-    measure_judged: Callable[[PairEmbeddings], PairMeasures] | None  # against those that can be judged, if not all can
+    measure: Callable[..., PairMeasures]  # of pairs of this kind against the reference, or against another one
     clip_distance: float | None  # mean distance of frames of different clips
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that decide how a pair is judged."""
+        return [*self.competence.list_blind_columns(), *filter(None, [self.calibration.column])]
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics for the manifest."""
         counts: dict[str, float] = {"pairs": self.captions, "media": self.media, "reference": len(self.reference)}
         counts |= {} if self.reference.temperature is None else {"temperature": self.reference.temperature}
-        if self.mismatch is not None:
-            model = self.mismatch.to_dict()
+        if self.calibration.mismatch is not None:
+            model = self.calibration.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
         return {**counts, "clip_distance": self.clip_distance, "competence": self.competence.to_dict(), **model}
@@ -134,6 +145,14 @@ class ScoreContext:
     def statistics(self) -> dict[str, Any]:
         """The statistics of each kind for the manifest."""
         return {kind: context.to_dict() for kind, context in self.kinds.items()}
+
+    @property
+    def excess(self) -> dict[tuple[str, str | None], float]:
+        """The excess of the calibration groups that have one, by kind and group."""
+        groups = (
+            (kind, group) for kind, context in self.kinds.items() for group in context.calibration.calibrations.items()
+        )
+        return {(kind, name or None): part.excess for kind, (name, part) in groups if part.excess}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -165,7 +184,8 @@ def prepare_context(
     requests = [SampleRequest(kind, config.reference) for kind in KINDS]
     if head is None:
         requests += request_fit_pairs(config.fit_pairs)
-    samples = draw_pairs(folder, counts, requests, config.seed, engine)
+    carried = list_group_columns(folder, config.calibrate_by)
+    samples = draw_pairs(folder, counts, requests, config.seed, engine, carried)
     by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
     if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
@@ -212,25 +232,29 @@ def _fit_kind(
         scale=scale,
         temperature=config.temperature,
     )
-    seed = config.seed
-    languages = pairs.facts["language"].to_pylist()
-    competence = measure_competence(reference, seed, languages)
-    rows = np.flatnonzero(competence.find_judged(reference, languages))
+    columns = read_candidates(pairs.facts, config.calibrate_by)
+    competence = measure_competence(reference, config.seed, columns)
+    rows = np.flatnonzero(competence.find_judged(reference, columns))
     judged_pairs = competence.keep_judged(reference, rows)
-    mismatch = fit_mismatch(judged_pairs, seed=seed, captions=captions * len(rows) // len(pairs), words=vocabulary)
+
+    def fit(sample: ReferenceSample) -> MismatchModel | None:
+        coverage = captions * len(sample) // len(pairs)
+        return fit_mismatch(sample, seed=config.seed, captions=coverage, words=vocabulary)
+
+    judged_columns = {name: [values[row] for row in rows] for name, values in columns.items()}
+    calibration = fit_groups(judged_pairs, judged_columns, config.calibrate_by, fit, config.seed)
+    mismatch = calibration.mismatch
     if competence.corpus is None and mismatch is not None and not mismatch.pairs_stand_out:
         mismatch = None  # all pairs are wrong, or the encoder is blind: too few captions to decide
+        calibration = CalibrationGroups({REST: Calibration(None, judged_pairs)}, None)
     threshold = mismatch.frame_threshold if mismatch else None
-    measure = partial(measure_pairs, media=media, captions=captions, frame_threshold=threshold)
-    measure_judged = None if len(rows) in (0, len(pairs)) else partial(measure, reference=judged_pairs)
     return KindContext(
         reference,
         competence,
-        mismatch,
+        calibration,
         media,
         captions,
-        partial(measure, reference=reference),
-        measure_judged,
+        partial(measure_pairs, reference=reference, media=media, captions=captions, frame_threshold=threshold),
         estimate_clip_distance(reference.media),
     )
 
@@ -251,7 +275,8 @@ def _write_reference(folder: Folder, pairs: dict[str, EncodedPairs]) -> None:
     tables = []
     for sample in pairs.values():
         valid = np.ones(len(sample), dtype=bool)
-        table = sample.facts.append_column("visual", stored.build_nullable_vectors(sample.visual, valid))
+        facts = sample.facts.select(FACTS)
+        table = facts.append_column("visual", stored.build_nullable_vectors(sample.visual, valid))
         tables.append(table.append_column("text", stored.build_nullable_vectors(sample.text, valid)))
     folder.write_table("reference.parquet", pa.concat_tables(tables))
 

@@ -19,6 +19,7 @@ from auditor.audit_folder.embeddings import (
     read_embeddings,
     read_facts,
 )
+from auditor.audit_folder.extra_columns import CARRIED, name_column_file
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.score.statistics.rivals import PairEmbeddings
@@ -104,12 +105,20 @@ class SampleRequest:
 
 
 def draw_pairs(
-    folder: Folder, counts: Sequence[ShardCounts], requests: Sequence[SampleRequest], seed: int, engine: Engine = SERIAL
+    folder: Folder,
+    counts: Sequence[ShardCounts],
+    requests: Sequence[SampleRequest],
+    seed: int,
+    engine: Engine = SERIAL,
+    carried: Sequence[str] = (),
 ) -> list[EncodedPairs | None]:
-    """The samples, each in corpus order, from one pass over the shards; None if the corpus has no such pair."""
+    """The samples, each in corpus order, from one pass over the shards; None if the corpus has no such pair.
+
+    Their facts include these `carried` columns of stored embeddings.
+    """
     rows = [_choose_rows(counts, request, seed) for request in requests]  # of every sample, the rows of every shard
     tasks = [(shard.shard, chosen) for shard, *chosen in zip(counts, *rows, strict=True) if any(map(len, chosen))]
-    parts = list(engine.each(partial(_draw_shard, folder, requests), tasks))
+    parts = list(engine.each(partial(_draw_shard, folder, requests, carried), tasks))
     samples = ([pairs for part in parts if (pairs := part[number]) is not None] for number in range(len(requests)))
     return [concatenate_pairs(sample) if sample else None for sample in samples]
 
@@ -124,14 +133,26 @@ def _choose_rows(counts: Sequence[ShardCounts], request: SampleRequest, seed: in
 
 
 def _draw_shard(
-    folder: Folder, requests: Sequence[SampleRequest], task: tuple[str, list[Ints]]
+    folder: Folder, requests: Sequence[SampleRequest], carried: Sequence[str], task: tuple[str, list[Ints]]
 ) -> list[EncodedPairs | None]:
     shard, rows = task
     embeddings = read_embeddings(folder, shard)
-    return [
+    samples = [
         select_pairs(embeddings, request.kind, frames=request.frames).take(chosen) if len(chosen) else None
         for request, chosen in zip(requests, rows, strict=True)
     ]
+    return [pairs and append_carried_columns(folder, shard, pairs, carried) for pairs in samples]
+
+
+def append_carried_columns(folder: Folder, shard: str, pairs: EncodedPairs, names: Sequence[str]) -> EncodedPairs:
+    """The pairs with columns of stored embeddings, which an audit keeps beside its facts, as texts."""
+    file = name_column_file(CARRIED, shard)
+    if not names or not folder.exists(file):
+        return pairs
+    table, facts = folder.read_table(file, names).take(pa.array(pairs.rows)), pairs.facts
+    for name in names:
+        facts = facts.append_column(name, table[name].cast(pa.string()))
+    return replace(pairs, facts=facts)
 
 
 def concatenate_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:

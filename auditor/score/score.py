@@ -16,12 +16,13 @@ import torch
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import find_medium_starts, name_embeddings_file, read_embeddings
 from auditor.audit_folder.folder import Folder
-from auditor.schema import NO_CAPTIONS
+from auditor.schema import FACTS, NO_CAPTIONS
+from auditor.score.calibration_groups import REST, read_columns
 from auditor.score.caption_times import score_times
 from auditor.score.corpus_statistics import KindContext, ScoreContext
 from auditor.score.duplicate_search import duplicates_file, read_duplicates
 from auditor.score.fit_audit import compute_uncertainty_of_media
-from auditor.score.pair_sample import KINDS, EncodedPairs, select_pairs
+from auditor.score.pair_sample import KINDS, EncodedPairs, append_carried_columns, select_pairs
 from auditor.score.shard_priors import shift_log_odds
 from auditor.score.statistics.ambiguity import (
     combine_evidence,
@@ -71,6 +72,8 @@ def score_shard(folder: Folder, shard: str, context: ScoreContext) -> int:
     for kind in KINDS:
         pairs = select_pairs(embeddings, kind)
         if len(pairs):
+            carried = [name for name in context.kinds[kind].columns if name not in FACTS]
+            pairs = append_carried_columns(folder, shard, pairs, carried)
             columns = score_pairs(pairs, context.kinds[kind], context, context.priors.get(shard, 0.0))
             parts.append((pairs.rows, {**columns, "duplicate_of": _duplicate_of(pairs, repeats)}))
             parts += score_times(embeddings, pairs) if kind == "video" else []
@@ -97,9 +100,8 @@ def build_column(field: pa.Field, parts: Sequence[tuple[Ints, Any]], rows: int) 
 def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, shift: float = 0.0) -> Columns:
     """The scores of encoded pairs of one kind, by column; `shift` is the shard's shift of the log odds of p."""
     measures = kind.measure(pairs)
-    languages = pairs.facts["language"].to_pylist()
-    is_judged = kind.competence.find_judged(pairs, languages)
-    is_readable = is_judged | kind.competence.is_readable_language(languages)
+    is_judged = kind.competence.find_judged(pairs, read_columns(pairs.facts, kind.competence.list_blind_columns()))
+    is_readable = is_judged | kind.competence.is_readable_language(pairs.facts["language"].to_pylist())
     bits = context.frequencies.bits(pairs.captions)
     share = context.frequencies.share(pairs.captions, bits)
     with torch.inference_mode():
@@ -157,24 +159,35 @@ def _judge_pairs(
     pairs: EncodedPairs, kind: KindContext, measures: PairMeasures, is_judged: Bools, shift: float
 ) -> Columns:
     """The columns about mismatches, empty for pairs that the encoder cannot judge, and why they are empty."""
-    reason = np.full(len(pairs), None if kind.mismatch else "too_few_pairs", object)
+    group = kind.calibration.assign(pairs.facts)
+    reason = np.full(len(pairs), None, object)
     reason[~is_judged] = "blind_encoder"
-    rows = np.flatnonzero(is_judged)
-    if kind.mismatch is None or kind.mismatch.statistic is None or not len(rows):
-        return {"no_estimate": reason}
-    judged_pairs = kind.competence.keep_judged(pairs, rows)
-    measures = measures if kind.measure_judged is None else kind.measure_judged(judged_pairs)
-    columns = _mismatch_columns(judged_pairs, kind.mismatch, kind.mismatch.statistic, measures, shift)
-    return {"no_estimate": reason, **{name: _spread(values, rows, len(pairs)) for name, values in columns.items()}}
+    parts: list[tuple[Ints, Columns]] = []
+    for name, calibration in kind.calibration.calibrations.items():
+        rows, model = np.flatnonzero(is_judged & (group == name)), calibration.mismatch
+        if model is None or model.statistic is None:
+            reason[rows] = "too_few_pairs"
+        elif len(rows):
+            chosen = kind.competence.keep_judged(pairs, rows)
+            is_whole = len(calibration.reference) == len(kind.reference) and len(rows) == len(pairs)
+            compared = measures if is_whole else kind.measure(chosen, reference=calibration.reference)
+            excess_shift = max(0.0, shift - calibration.excess)
+            parts.append((rows, _mismatch_columns(chosen, model, model.statistic, compared, excess_shift)))
+    group[~is_judged | (group == REST)] = None
+    return {"no_estimate": reason, "calibration_group": group, **_spread(parts, len(pairs))}
 
 
-def _spread(values: Any, rows: Ints, count: int) -> Any:
-    """Values of some rows as a column of `count` rows, empty elsewhere."""
-    if len(rows) == count:
-        return values
-    column = np.full(count, None, object) if isinstance(values, list) else np.full(count, np.nan)
-    column[rows] = values
-    return column
+def _spread(parts: Sequence[tuple[Ints, Columns]], count: int) -> Columns:
+    """Values of parts of the rows as columns of `count` rows, empty elsewhere."""
+    if len(parts) == 1 and len(parts[0][0]) == count:
+        return parts[0][1]
+    columns: Columns = {}
+    for rows, part in parts:
+        for name, values in part.items():
+            if name not in columns:
+                columns[name] = np.full(count, None, object) if isinstance(values, list) else np.full(count, np.nan)
+            columns[name][rows] = values
+    return columns
 
 
 def _mismatch_columns(

@@ -9,6 +9,7 @@ from auditor.schema import COLUMNS, FACTS
 from auditor.schema.setting import setting
 
 PIXELS = "pixels"  # width times height
+AUTO, BY_KIND = "auto", "kind"  # by which column p_mismatch is calibrated: the best one, or none
 NOT_QUALITIES = ("caption_index", "caption_hash", "start", "end", "media_offset")
 # The representative of a group of duplicates is the first medium, or the one with the largest value of a sweep column.
 DUPLICATE_ORDERS = (
@@ -29,6 +30,13 @@ class ScoreConfig:
         "retrieval",
         "What u follows if prototypes are fitted: the paper's h (mean similarity), or how much of the corpus fits an "
         "item and how little the words of a caption say.",
+    )
+    calibrate_by: str = setting(
+        AUTO,
+        "Calibrate p_mismatch by itself for each large group of pairs with the same `language`, `caption_source`, "
+        "`shard` or carried column. `auto`: by the one whose groups differ most, if any do; `kind`: only for images "
+        "and videos.",
+        metavar="COLUMN",
     )
     topics: int = 16
     near_duplicate: float | None = setting(

@@ -2,7 +2,8 @@
 
 p_mismatch uses the share of mismatches in the whole corpus. Shards whose own share is an outlier
 (auditor/score/group_shares.py) are rescored with their share: by Bayes' rule, the odds are multiplied by the ratio of
-the prior odds. All other shards stay unchanged, so that nothing changes if mismatches are spread evenly.
+the prior odds. All other shards stay unchanged, so that nothing changes if mismatches are spread evenly. A calibration
+group has used its own share already: only what the share of the shard adds to that counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,23 +21,29 @@ from auditor.workers.process_pool import SERIAL, Engine
 EDGES = np.linspace(-14, 14, 113)  # bins of log odds
 ROUNDS = 50  # of expectation maximization
 Priors = Mapping[str, float]  # shard -> shift of the log odds
+Excess = Mapping[tuple[str, str | None], float]  # kind, calibration group -> its log odds above those of the corpus
 
 
-def find_priors(folder: Folder, files: Mapping[str, str], engine: Engine = SERIAL) -> dict[str, float]:
+def find_priors(folder: Folder, files: Mapping[str, str], excess: Excess, engine: Engine = SERIAL) -> dict[str, float]:
     """The shifts of the log odds for outlier shards; `files` are the sample files of the shards."""
     names = sorted(files)
     if len(names) < FEWEST_GROUPS:
         return {}
-    counts = np.stack(list(engine.each(partial(count_log_odds, folder), [files[name] for name in names])))
+    counts = np.stack(list(engine.each(partial(count_log_odds, folder, excess), [files[name] for name in names])))
     return compute_priors(names, counts)
 
 
-def count_log_odds(folder: Folder, file: str) -> npt.NDArray[np.int64]:
-    """Histogram of the log odds of a mismatch over the pairs of a shard."""
+def count_log_odds(folder: Folder, excess: Excess, file: str) -> npt.NDArray[np.int64]:
+    """Histogram of the log odds of a mismatch over the pairs of a shard, without the share of their groups."""
     if not folder.exists(file):
         return np.zeros(len(EDGES) - 1, np.int64)
-    p = folder.read_table(file, ["p_mismatch"])["p_mismatch"].drop_null().to_numpy()
-    return np.histogram(np.clip(compute_log_odds(p.astype(np.float64)), EDGES[0], EDGES[-1]), EDGES)[0]
+    table = folder.read_table(file, ["p_mismatch", *(("kind", "calibration_group") if excess else ())])
+    table = table.filter(table["p_mismatch"].is_valid())
+    odds = compute_log_odds(table["p_mismatch"].to_numpy().astype(np.float64))
+    if excess:
+        groups = zip(table["kind"].to_pylist(), table["calibration_group"].to_pylist(), strict=True)
+        odds = odds - [excess.get(group, 0.0) for group in groups]
+    return np.histogram(np.clip(odds, EDGES[0], EDGES[-1]), EDGES)[0]
 
 
 def compute_priors(names: Sequence[str], counts: npt.NDArray[np.int64]) -> dict[str, float]:

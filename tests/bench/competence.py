@@ -40,8 +40,8 @@ def reference_of(visual: Floats, text: Floats, captions: Sequence[str], group: I
 
 def judge(reference: ReferenceSample, languages: Sequence[str] = ()) -> tuple[dict[str, Any], Bools, Floats]:
     """One line of the table, which pairs are judged, and their p_mismatch (NaN elsewhere)."""
-    competence = measure_competence(reference, 0, languages)
-    judged = competence.find_judged(reference, languages)
+    competence = measure_competence(reference, 0, {"language": languages} if languages else None)
+    judged = competence.find_judged(reference, {"language": languages} if languages else None)
     p = np.full(len(reference), np.nan, np.float32)
     rows = np.flatnonzero(judged)
     kept = competence.keep_judged(reference, rows)

@@ -94,4 +94,4 @@ def test_scoring_takes_the_shard_into_account(tmp_path: Path) -> None:
 
 
 def test_shards_without_samples_are_left_out(tmp_path: Path) -> None:
-    assert count_log_odds(Folder(tmp_path), "samples/00000.parquet").sum() == 0
+    assert count_log_odds(Folder(tmp_path), {}, "samples/00000.parquet").sum() == 0

@@ -12,4 +12,4 @@ def count_scores(score: npt.ArrayLike, model: MismatchModel) -> PairCounts:
     scores = np.asarray(score, np.float64)
     p = model.p(scores).astype(np.float64)
     step = np.floor(p * STEPS).astype(np.int64)
-    return build_pair_counts(["image"] * len(scores), step, np.ones(len(scores)), p, scores, {"image": model})
+    return build_pair_counts([("image", None)] * len(scores), step, np.ones(len(scores)), p, scores, {"image": model})

@@ -5,11 +5,12 @@ them related, and their distribution has a right tail (`relatedness`, its skew),
 encoder that is blind to the media or to the language of the captions makes no tail, and pairs do not stand out from
 re-pairings either (`separation`). Then dissimilar pairs are not evidence of mismatches: nothing can be known.
 
-Parts are languages, clusters of the captions, and clusters of the media: an encoder can be blind to one language or one
-kind of picture. Estimates of small parts are shrunk toward their mean. Equal captions count once. NumPy only.
+Parts are groups of a column (languages, caption sources), clusters of the captions, and clusters of the media: an
+encoder can be blind to one language or one kind of picture. Estimates of small parts are shrunk toward their mean.
+Equal captions count once. NumPy only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -22,12 +23,14 @@ from auditor.vectors import Bools, Floats, Ints
 
 RELATED, SEPARATE = 0.1, 1.3  # an encoder below both is blind to a part (tests/bench/competence.py)
 PART_PAIRS, MOST_PARTS = 50, 32  # pairs per cluster, on average, and clusters of each side
+LANGUAGE = "language"  # the column
 MAIN_LANGUAGE = 0.9  # share of the pairs from which a language is that of the corpus
 SMALLEST_PART = 20  # different captions below which a part is not measured by itself
 SAMPLE = 640  # pairs compared with each other
 BLOCKS = 10  # of the jackknife behind the intervals
 WIDTH = 1.645  # standard errors to each end of a 90% interval
 Pairs = TypeVar("Pairs", bound=PairEmbeddings)
+ColumnValues = Mapping[str, Sequence[str | None]]  # column -> its value of each pair, None or empty if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +70,21 @@ class CompetenceMap:
 
     corpus: Competence | None  # None: too few pairs to measure
     clusters: dict[str, Floats] = field(default_factory=dict)  # text, visual: centroids (C, D)
-    parts: dict[str, dict[str, Competence]] = field(default_factory=dict)  # by language, text, visual; then by name
+    parts: dict[str, dict[str, Competence]] = field(default_factory=dict)  # of clusters: text, visual; then by name
+    groups: dict[str, dict[str, Competence]] = field(default_factory=dict)  # by column, then by value
     has_one_language: bool = False  # whether all captions with a detected language are in the same one
 
-    def find_judged(self, pairs: PairEmbeddings, languages: Sequence[str | None] = ()) -> Bools:
+    def find_judged(self, pairs: PairEmbeddings, columns: ColumnValues | None = None) -> Bools:
         """Which pairs the encoder can judge: no part that they belong to is one it is blind to."""
         readable = self.is_readable("text", pairs.text) & self.is_readable("visual", pairs.visual)
-        blind = {name for name, part in self.parts.get("language", {}).items() if part.blind}
-        in_blind_language = np.array([language in blind for language in languages or [None] * len(pairs)], bool)
-        return np.asarray(readable & ~in_blind_language)
+        for name in self.list_blind_columns():
+            blind = {value for value, part in self.groups[name].items() if part.blind}
+            readable &= np.array([value not in blind for value in (columns or {}).get(name, [None] * len(pairs))], bool)
+        return np.asarray(readable)
+
+    def list_blind_columns(self) -> list[str]:
+        """The columns of which the encoder is blind to a group: `find_judged` needs their values."""
+        return [name for name, groups in self.groups.items() if any(part.blind for part in groups.values())]
 
     def is_readable_language(self, languages: Sequence[str | None]) -> Bools:
         """Whether each caption is in a language that the encoder is known to read, whatever its cluster.
@@ -87,8 +96,8 @@ class CompetenceMap:
             return np.zeros(len(languages), bool)
         if self.has_one_language:
             return np.ones(len(languages), bool)
-        parts = self.parts.get("language", {})
-        readable = {name: part.pairs for name, part in parts.items() if part.pairs and not part.blind}
+        groups = self.groups.get(LANGUAGE, {})
+        readable = {name: group.pairs for name, group in groups.items() if group.pairs and not group.blind}
         has_main_language = max(readable.values(), default=0) >= MAIN_LANGUAGE * self.corpus.pairs
         return np.array([name in readable if name else has_main_language for name in languages], bool)
 
@@ -109,48 +118,57 @@ class CompetenceMap:
     def to_dict(self) -> dict[str, Any]:
         if self.corpus is None:
             return {}
-        parts = {side: {name: part.to_dict() for name, part in parts.items()} for side, parts in self.parts.items()}
+        sides = {**self.groups, **self.parts}
+        parts = {side: {name: part.to_dict() for name, part in parts.items()} for side, parts in sides.items()}
         return {**self.corpus.to_dict(), "parts": parts}
 
 
-def measure_competence(
-    reference: ReferenceSample, seed: int = 0, languages: Sequence[str | None] = ()
-) -> CompetenceMap:
-    """Measure the competence on the reference, on its languages, on clusters of its captions, then of its media.
+def measure_competence(reference: ReferenceSample, seed: int = 0, columns: ColumnValues | None = None) -> CompetenceMap:
+    """Measure the competence on the reference, on groups by `columns`, on clusters of its captions, then of its media.
 
     Each is measured on what can be read so far, so that a blind language does not hide the captions and media it is
     mixed with.
     """
     distinct, generator = select_distinct(reference), np.random.default_rng(seed)
     corpus = compare_pairs(reference, distinct, generator)
-    spoken = np.array([language or "" for language in languages or [""] * len(reference)])
-    competence = CompetenceMap(corpus, has_one_language=len(set(spoken.tolist()) - {""}) == 1)
+    languages = {language for language in (columns or {}).get(LANGUAGE, ()) if language}
+    competence = CompetenceMap(corpus, has_one_language=len(languages) == 1)
     if corpus is None:
         return competence
-    for side in ("language", "text", "visual"):
-        if side == "language":
-            names = np.unique(spoken[distinct])
-            names = names[names != ""] if len(names) > 1 else names[:0]  # one language is the corpus
-            members = [distinct[spoken[distinct] == name] for name in names]
-        else:
-            rows = distinct[competence.find_judged(reference, spoken.tolist())[distinct]]
-            if not len(rows):  # rows of a part that was not measured are like the corpus
-                competence.parts[side], competence.clusters[side] = {"0": corpus}, reference.text[:1]
-                break
-            vectors: Floats = getattr(reference, side)[rows]
-            count = min(MOST_PARTS, len(rows) // PART_PAIRS) or 1
-            centroids = cluster_vectors(vectors, count, rounds=10, points_per_cluster=len(rows), seed=seed)
-            sizes = np.bincount(assign_topics(vectors, centroids), minlength=count)
-            large = sizes >= SMALLEST_PART
-            if large.any():  # members of the other clusters belong to the nearest large one
-                centroids = centroids[large]
-            names, cluster = np.arange(len(centroids)), assign_topics(vectors, centroids)
-            members, competence.clusters[side] = [rows[cluster == number] for number in names], centroids
-        if not len(members):
-            continue
-        measured = [compare_pairs(reference, own, generator) for own in members]
-        competence.parts[side] = dict(zip(map(str, names), shrink_parts(measured, corpus), strict=True))
+    for column, values in (columns or {}).items():
+        rows = distinct[competence.find_judged(reference, columns)[distinct]]
+        names, number = np.unique([values[row] or "" for row in rows], return_inverse=True)
+        members = {str(name): rows[number == i] for i, name in enumerate(names) if name and len(names) > 1}
+        if members:  # a single group is the corpus
+            competence.groups[column] = compare_parts(reference, members, corpus, generator)
+    for side in ("text", "visual"):
+        rows = distinct[competence.find_judged(reference, columns)[distinct]]
+        if not len(rows):  # rows of a part that was not measured are like the corpus
+            competence.parts[side], competence.clusters[side] = {"0": corpus}, reference.text[:1]
+            break
+        vectors = getattr(reference, side)[rows]
+        centroids = find_large_clusters(vectors, seed)
+        cluster = assign_topics(vectors, centroids)  # members of the other clusters belong to the nearest large one
+        members = {str(number): rows[cluster == number] for number in range(len(centroids))}
+        competence.parts[side] = compare_parts(reference, members, corpus, generator)
+        competence.clusters[side] = centroids
     return competence
+
+
+def compare_parts(
+    reference: ReferenceSample, members: Mapping[str, Ints], corpus: Competence, generator: np.random.Generator
+) -> dict[str, Competence]:
+    """Competence on parts with these rows, shrunk toward their mean."""
+    measured = [compare_pairs(reference, rows, generator) for rows in members.values()]
+    return dict(zip(members, shrink_parts(measured, corpus), strict=True))
+
+
+def find_large_clusters(vectors: Floats, seed: int) -> Floats:
+    """The centroids of the clusters that are large enough to be measured; of all, if none is."""
+    count = min(MOST_PARTS, len(vectors) // PART_PAIRS) or 1
+    centroids = cluster_vectors(vectors, count, rounds=10, points_per_cluster=len(vectors), seed=seed)
+    large = np.bincount(assign_topics(vectors, centroids), minlength=count) >= SMALLEST_PART
+    return centroids[large] if large.any() else centroids
 
 
 def select_distinct(reference: ReferenceSample) -> Ints:

@@ -8,7 +8,8 @@ Related captions look right to an encoder, and no re-pairing shows what they loo
 bound of the share that a person would call mismatched.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,10 @@ SMALLEST_P = 1e-6  # log odds are computed between this and 1 minus this
 
 @dataclass(frozen=True)
 class MismatchModel:
-    """p_mismatch as a function of the statistic, with its uncertainty; one model per kind of medium."""
+    """p_mismatch as a function of the statistic, with its uncertainty; one model per kind of medium.
+
+    If groups of pairs are calibrated by themselves, `groups` has their models and, as "", that of the other pairs.
+    """
 
     pairs: int
     pi0: float
@@ -61,6 +65,12 @@ class MismatchModel:
     null: Doubles  # (H,) share of the re-pairings
     frame_threshold: float | None = None
     statistic: MismatchStatistic | None = None  # not stored in the manifest
+    groups: Mapping[str, "MismatchModel"] = field(default_factory=dict)
+    column: str = ""  # whose values name the groups
+
+    def of_group(self, name: str | None) -> "MismatchModel":
+        """The model of a calibration group; that of the other pairs for None and for groups without a model."""
+        return self.groups.get(name or "", self.groups.get("", self))
 
     @property
     def pairs_stand_out(self) -> bool:
@@ -87,7 +97,11 @@ class MismatchModel:
             "frame_threshold": self.frame_threshold,
             "evidence": self.statistic.to_dict() if self.statistic else {},
             "middle": self.statistic.null_cosines.neutral if self.statistic else None,
+            **({"calibrated_by": self.column, "groups": groups} if (groups := self._list_groups()) else {}),
         }
+
+    def _list_groups(self) -> dict[str, Any]:
+        return {name: model.to_dict() for name, model in self.groups.items()}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> "MismatchModel":
@@ -104,6 +118,8 @@ class MismatchModel:
             observed=np.asarray(histogram["observed"], np.float64),
             null=np.asarray(histogram["null"], np.float64),
             frame_threshold=saved["frame_threshold"],
+            groups={name: cls.from_dict(group) for name, group in saved.get("groups", {}).items()},
+            column=saved.get("calibrated_by", ""),
         )
 
 
@@ -211,6 +227,34 @@ def bootstrap_interval(pi0: float, shares: Doubles, pairs: int, coverage: float)
     low, high = np.quantile(factor * (shares - pi0), INTERVAL) if len(shares) else (0.0, 0.0)
     # resampling cannot produce values that were not observed: without any low score, the rule of three gives the width
     return float(max(0.0, pi0 + min(low, 0.0))), float(min(1.0, max(pi0 + high, pi0, 3 / pairs)))
+
+
+def combine_models(groups: Mapping[str, MismatchModel], sizes: Sequence[int], column: str) -> MismatchModel:
+    """The model of the pairs without a group (""), with the models of the groups, and share and histogram of all.
+
+    `sizes` are the numbers of pairs of the groups. The null of the histogram is that of all mismatched pairs.
+    """
+    models, weight = list(groups.values()), np.array(sizes, np.float64) / sum(sizes)
+    share, low, high = (weight * [getattr(model, name) for model in models] for name in ("pi0", "pi0_low", "pi0_high"))
+    edges = np.linspace(min(m.edges[0] for m in models), max(m.edges[-1] for m in models), len(models[0].edges))
+    return replace(
+        groups[""],
+        pairs=sum(sizes),
+        pi0=float(share.sum()),
+        pi0_low=float(low.sum()),
+        pi0_high=float(high.sum()),
+        edges=edges,
+        observed=add_histograms([(model.edges, model.observed) for model in models], weight, edges),
+        null=add_histograms([(model.edges, model.null) for model in models], share + SMALLEST_P * weight, edges),
+        groups={name: replace(model, pairs=size) for (name, model), size in zip(groups.items(), sizes, strict=True)},
+        column=column,
+    )
+
+
+def add_histograms(histograms: Sequence[tuple[Doubles, Doubles]], weight: Doubles, edges: Doubles) -> Doubles:
+    """The weighted mean of histograms, each with its edges, in the bins of `edges`."""
+    sums = np.stack([np.interp(edges, ends, np.append(0, np.cumsum(shares))) for ends, shares in histograms])
+    return np.asarray(np.diff(weight @ sums) / weight.sum(), np.float64)
 
 
 def estimate_curve(mixture: Mixture, histogram: ScoreHistogram) -> Doubles:

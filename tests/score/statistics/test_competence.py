@@ -85,9 +85,9 @@ def test_a_blind_language_is_found_by_its_name_even_without_a_corner_of_its_own(
     good = make_topical_pairs(600)
     german = np.arange(600) % 3 == 0
     mixed = replace(good, text=np.where(german[:, None], rotate(good.text), good.text).astype(np.float32))
-    languages = ["de" if unread else "en" for unread in german]
+    languages = {"language": ["de" if unread else "en" for unread in german]}
     competence = measure_competence(mixed, 0, languages)
-    assert competence.parts["language"]["de"].blind and not competence.parts["language"]["en"].blind
+    assert competence.groups["language"]["de"].blind and not competence.groups["language"]["en"].blind
     judged = competence.find_judged(mixed, languages)
     assert not judged[german].any() and judged[~german].mean() > 0.99
 
@@ -125,7 +125,7 @@ def test_intervals_and_parts_are_in_the_manifest() -> None:
 def test_rows_of_an_unknown_language_are_not_judged_by_a_blind_encoder(languages: list[str | None]) -> None:
     good = make_topical_pairs(600)
     blind = replace(good, text=rotate(good.text))
-    spoken = (languages * 600)[:600]
+    spoken = {"language": (languages * 600)[:600]}
     competence = measure_competence(blind, 0, spoken)
     assert not competence.find_judged(blind, spoken).any() and not competence.find_judged(blind).any()
     assert measure_competence(good, 0, spoken).find_judged(good, spoken).mean() > 0.99
@@ -155,13 +155,13 @@ def test_a_cluster_of_vague_captions_is_readable_by_its_language(
     text = np.where(vague[:, None], normalize_rows(rotate(good.text) + 1.5 * corner), good.text).astype(np.float32)
     spoken = [languages[0] if unclear else languages[row % 3] for row, unclear in enumerate(vague)]
     mixed = replace(good, text=text)
-    competence = measure_competence(mixed, 0, spoken)
-    assert competence.find_judged(mixed, [None] * 1500)[vague].mean() < 0.1
+    competence = measure_competence(mixed, 0, {"language": spoken})
+    assert competence.find_judged(mixed)[vague].mean() < 0.1
     assert (competence.is_readable_language(spoken)[vague] == readable[0]).all()
     assert competence.is_readable_language([None]).tolist() == [readable[1]]
 
 
 def test_no_language_is_readable_to_a_blind_encoder() -> None:
     good = make_topical_pairs(600)
-    competence = measure_competence(replace(good, text=rotate(good.text)), 0, ["en"] * 600)
+    competence = measure_competence(replace(good, text=rotate(good.text)), 0, {"language": ["en"] * 600})
     assert not competence.is_readable_language(["en", None]).any()
