@@ -103,8 +103,8 @@ MISMATCH = (
         "blind_encoder: the model cannot tell pairs like this one from random ones; too_few_pairs: fewer than 20 pairs "
         "of this kind of medium, or too few different ones; empty if p_mismatch is known", use="detail"),
     _score("weakest_part", "int32", "Weakest part", "number of the part that fits the medium least, from 0",
-        use="detail"),
-    _score("part_similarity", "float32", "Similarity of the weakest part", "lowest similarity of a part to the medium",
+        use="detail", definition="the most probable mismatch; among equal ones, the least similar part"),
+    _score("part_similarity", "float32", "Lowest similarity of a part", "lowest similarity of a part to the medium",
         suspicious="low", unit="cosine"),
     _score("part_probabilities", "string", "Probabilities of the parts",
         "probability that each part does not describe the medium, separated by spaces; empty if there is one part"),

@@ -37,6 +37,8 @@ from auditor.score.shard_priors import Priors
 from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
+from auditor.score.statistics.mismatch_statistic import compute_statistic
+from auditor.score.statistics.part_mismatch import PartModel, fit_parts
 from auditor.score.statistics.rivals import (
     PairEmbeddings,
     PairMeasures,
@@ -101,6 +103,7 @@ class KindContext:
     captions: int
     measure: Callable[[PairEmbeddings], PairMeasures]  # of pairs of this kind against the reference
     measure_judged: Callable[[PairEmbeddings], PairMeasures] | None  # against those that can be judged, if not all can
+    parts: PartModel | None  # None if no caption, or too few, have several parts
     clip_distance: float | None  # mean distance of frames of different clips
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +113,8 @@ class KindContext:
             model = self.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
+        if self.parts is not None:
+            model["parts"] = self.parts.to_dict()
         return {**counts, "clip_distance": self.clip_distance, "competence": self.competence.to_dict(), **model}
 
 
@@ -221,8 +226,25 @@ def _fit_kind(
         captions,
         partial(measure, reference=reference),
         measure_judged,
+        _fit_parts(pairs, judged_pairs, rows, mismatch, captions, seed),
         estimate_clip_distance(reference.media),
     )
+
+
+def _fit_parts(
+    pairs: EncodedPairs,
+    judged_pairs: ReferenceSample,
+    rows: Ints,
+    mismatch: MismatchModel | None,
+    captions: int,
+    seed: int,
+) -> PartModel | None:
+    """Fit the statistic of the parts, if captions have several; the captions are judged as they will be."""
+    if pairs.parts is None or mismatch is None or mismatch.statistic is None:
+        return None
+    parts = pairs.parts.take(rows)
+    p = mismatch.p(compute_statistic(mismatch.statistic, judged_pairs, measure_pairs(judged_pairs, judged_pairs)))
+    return fit_parts(judged_pairs, parts, p, seed=seed, captions=captions)
 
 
 def _fit_vague_captions(samples: Sequence[EncodedPairs], examples: Mapping[str, Floats]) -> VagueCaptions | None:

@@ -24,6 +24,7 @@ from dashboard.display_text import (
     format_interval,
     format_number,
     format_percent,
+    render_caption_parts,
     render_word_gains,
     shorten_text,
     show_empty_state,
@@ -241,7 +242,10 @@ with left, st.container(key="medium"):
     data = show_medium(row)
 with right:
     with st.container(key="caption"):
-        st.text(row["caption"] or "(no caption)")
+        if marked_caption := render_caption_parts(row):
+            st.html(marked_caption)
+        else:
+            st.text(row["caption"] or "(no caption)")
     show_flag_badges(row)
     best_caption = st.container(key="best")
     if row["status"] != "ok":
