@@ -1,6 +1,7 @@
 """Splitting captions: sentences, clauses, words and characters, in any script and of any size."""
 
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -22,7 +23,7 @@ def count_words(text: str) -> int:
 
 def list_sentences(caption: str) -> list[str]:
     starts = [0, *iterate_sentence_ends(caption)]
-    return [caption[a:b].strip() for a, b in zip(starts, starts[1:], strict=False)]
+    return [caption[a:b].strip() for a, b in pairwise(starts)]
 
 
 def split(caption: str) -> list[str]:
