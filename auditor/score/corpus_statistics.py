@@ -37,8 +37,7 @@ from auditor.score.shard_priors import Priors
 from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
-from auditor.score.statistics.mismatch_statistic import compute_statistic
-from auditor.score.statistics.part_mismatch import PartModel, fit_parts
+from auditor.score.statistics.part_mismatch import PartModel, estimate_probabilities, fit_parts
 from auditor.score.statistics.rivals import (
     PairEmbeddings,
     PairMeasures,
@@ -243,7 +242,7 @@ def _fit_parts(
     if pairs.parts is None or mismatch is None or mismatch.statistic is None:
         return None
     parts = pairs.parts.take(rows)
-    p = mismatch.p(compute_statistic(mismatch.statistic, judged_pairs, measure_pairs(judged_pairs, judged_pairs)))
+    p = estimate_probabilities(mismatch, judged_pairs, judged_pairs)
     return fit_parts(judged_pairs, parts, p, seed=seed, captions=captions)
 
 

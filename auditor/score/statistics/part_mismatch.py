@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
-from auditor.score.statistics.mismatch_statistic import MismatchStatistic, compute_statistic
+from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, find_runs, iterate_blocks, measure_pairs
 from auditor.score.statistics.siblings import collect_siblings
-from auditor.vectors import Floats, Ints, PartVectors
+from auditor.vectors import Bools, Floats, Ints, PartVectors
 
 REFERENCE_PARTS = 4096  # drawn at random, with which all parts are compared
 READ_PARTS = 4 * REFERENCE_PARTS  # of captions in the reference from which these are drawn
@@ -31,24 +31,38 @@ UNJUDGED = 0.8  # mean probability of similar parts from which the encoder canno
 
 
 @dataclass(frozen=True, slots=True)
+class PartDoubts:
+    """Parts of the corpus, with the probability that each is mismatched."""
+
+    text: Floats  # (R, D)
+    group: Ints  # (R,)
+    p: Floats  # (R,)
+    deviation: float  # of the cosines of two parts
+
+    def find_judged(self, parts: PairEmbeddings) -> Bools:
+        """Whether the encoder can judge each part: not nearly all similar parts of other media look mismatched."""
+        means, count = [], min(NEIGHBORS, len(self.p))
+        for rows in iterate_blocks(len(parts), len(self.p)):
+            cosine = np.where(parts.group[rows, None] == self.group, np.float32(-2), parts.text[rows] @ self.text.T)
+            nearest = np.argpartition(cosine, len(self.p) - count, axis=1)[:, -count:]
+            cosine = np.take_along_axis(cosine, nearest, 1)
+            weight = np.exp((cosine - cosine.max(axis=1, keepdims=True)) / np.float32(self.deviation))
+            means.append((weight * self.p[nearest]).sum(axis=1) / weight.sum(axis=1))
+        return np.concatenate(means) < UNJUDGED
+
+
+@dataclass(frozen=True, slots=True)
 class PartModel:
     """The fitted statistic of the parts of one kind of medium."""
 
     reference: ReferenceSample  # of parts that can be judged
     mismatch: MismatchModel
-    drawn: PairEmbeddings  # all parts that were drawn, (R)
-    doubt: Floats  # (R,) probability that each of them is mismatched
-
-    @property
-    def statistic(self) -> MismatchStatistic:
-        assert self.mismatch.statistic is not None  # a fitted model has one
-        return self.mismatch.statistic
+    doubts: PartDoubts
 
     def judge(self, parts: PairEmbeddings) -> Floats:
         """The probability that each part is mismatched if its caption is not mismatched as a whole."""
-        p = self.mismatch.p(compute_statistic(self.statistic, parts, measure_pairs(parts, self.reference)))
-        doubt = average_doubt(parts, self.drawn, self.doubt, self.statistic.null_cosines.text_deviation)
-        return np.where(doubt < UNJUDGED, p, np.float32(0))
+        p = estimate_probabilities(self.mismatch, parts, self.reference)
+        return np.where(self.doubts.find_judged(parts), p, np.float32(0))
 
     def to_dict(self) -> dict[str, Any]:
         saved = self.mismatch.to_dict()
@@ -77,22 +91,23 @@ def fit_parts(
     generator = np.random.default_rng([seed, 3])
     drawn = expanded.take(np.sort(generator.permutation(len(expanded))[:REFERENCE_PARTS]))
     total = None if captions is None else int(captions * parts.counts.sum() / max(1, len(reference)))
-    first = _fit_reference(drawn, reference.scale, seed, total)
-    if first is None:
-        return None
-    doubt = average_doubt(drawn, drawn, first.doubt, first.statistic.null_cosines.text_deviation)
-    judged = np.flatnonzero(doubt < UNJUDGED)
-    last = first if len(judged) == len(drawn) else _fit_reference(drawn.take(judged), reference.scale, seed, total)
-    return last and PartModel(last.reference, last.mismatch, drawn, first.doubt)
-
-
-def _fit_reference(drawn: PairEmbeddings, scale: float, seed: int, total: int | None) -> PartModel | None:
-    sample = ReferenceSample(drawn.media, drawn.text, drawn.group, (), drawn.siblings, scale=scale)
+    sample = ReferenceSample(drawn.media, drawn.text, drawn.group, (), drawn.siblings, scale=reference.scale)
     model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0)
     if model is None or model.statistic is None:
         return None
-    doubt = model.p(compute_statistic(model.statistic, drawn, measure_pairs(drawn, sample)))
-    return PartModel(sample, model, drawn, doubt)
+    p, deviation = estimate_probabilities(model, sample, sample), model.statistic.null_cosines.text_deviation
+    doubts = PartDoubts(sample.text, sample.group, p, deviation)
+    judged = np.flatnonzero(doubts.find_judged(sample))
+    if len(judged) < len(sample):
+        sample = sample.take(judged)
+        model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0)
+    return PartModel(sample, model, doubts) if model is not None else None
+
+
+def estimate_probabilities(model: MismatchModel, pairs: PairEmbeddings, reference: ReferenceSample) -> Floats:
+    """p of pairs, compared with the reference that the model was fitted to."""
+    assert model.statistic is not None  # a fitted model has one
+    return model.p(compute_statistic(model.statistic, pairs, measure_pairs(pairs, reference)))
 
 
 def expand_parts(pairs: PairEmbeddings, parts: PartVectors, rows: Ints) -> PairEmbeddings:
@@ -103,39 +118,22 @@ def expand_parts(pairs: PairEmbeddings, parts: PartVectors, rows: Ints) -> PairE
     return PairEmbeddings(media, text, group, siblings=collect_siblings(group, media, text) if len(owner) else None)
 
 
-def average_doubt(parts: PairEmbeddings, drawn: PairEmbeddings, doubt: Floats, deviation: float) -> Floats:
-    """The mean doubt of the drawn parts of other media that are most similar to each part, the nearest above all."""
-    means, count = [], min(NEIGHBORS, len(doubt))
-    for rows in iterate_blocks(len(parts), len(doubt)):
-        cosine = np.where(parts.group[rows, None] == drawn.group, np.float32(-2), parts.text[rows] @ drawn.text.T)
-        nearest = np.argpartition(cosine, len(doubt) - count, axis=1)[:, -count:]
-        cosine = np.take_along_axis(cosine, nearest, 1)
-        weight = np.exp((cosine - cosine.max(axis=1, keepdims=True)) / np.float32(deviation))
-        means.append((weight * doubt[nearest]).sum(axis=1) / weight.sum(axis=1))
-    return np.concatenate(means)
-
-
 def judge_captions(pairs: PairEmbeddings, parts: PartVectors, p: Floats, model: PartModel | None) -> PartScores:
     """Judge the parts of captions (N) with the probabilities p (N,); without a model, or p, there is no probability."""
     weakest, lowest, some = (np.full(len(pairs), np.nan, np.float32) for _ in range(3))
-    p_of_parts = np.full(int(parts.counts.sum()), np.nan, np.float32)
-    start = 0
+    p_of_parts = [np.zeros(0, np.float32)]
     for rows in iterate_captions(pairs.group, parts.counts):
-        expanded, counts = expand_parts(pairs, parts, rows), parts.counts[rows]
+        counts = parts.counts[rows]
+        owner, first = np.repeat(np.arange(len(rows)), counts), np.cumsum(counts) - counts
+        expanded = expand_parts(pairs, parts, rows)
         similarity = expanded.media.own_similarity(expanded.text)
-        first = np.cumsum(counts) - counts
-        whole = np.repeat(p[rows], counts)
-        q = whole if model is None else model.judge(expanded)
-        place = slice(start, start + len(q))
-        start += len(q)
-        p_of_parts[place] = whole + (1 - whole) * q if model else np.nan
         lowest[rows] = np.minimum.reduceat(similarity, first)
-        if model is not None:
-            some[rows] = 1 - (1 - p[rows]) * np.multiply.reduceat(1 - q, first)
-        doubtful = np.where(np.isnan(whole), 0, q) - similarity / 1e6
-        order = np.lexsort((-doubtful, np.repeat(np.arange(len(rows)), counts)))
+        q = np.full(len(owner), np.nan, np.float32) if model is None else model.judge(expanded)
+        some[rows] = 1 - (1 - p[rows]) * np.multiply.reduceat(1 - q, first)
+        p_of_parts.append(p[rows][owner] + (1 - p[rows][owner]) * q)
+        order = np.lexsort((similarity, -np.nan_to_num(q), owner))  # of each caption, the most doubtful part first
         weakest[rows] = order[first] - first
-    return PartScores(weakest, lowest, some, p_of_parts)
+    return PartScores(weakest, lowest, some, np.concatenate(p_of_parts))
 
 
 def iterate_captions(group: Ints, counts: Ints) -> Iterator[Ints]:

@@ -104,7 +104,7 @@ def test_sentences_that_say_nothing_are_not_held_against_a_caption() -> None:
     wrong = planted.partly | planted.wholly
     assert (scores.p[~wrong] >= 0.5).mean() < 0.03
     assert compute_auroc(scores.p, wrong) > 0.95
-    assert len(model.reference) < len(model.drawn)  # the statistic is fitted without them
+    assert len(model.reference) < len(model.doubts.p)  # the statistic is fitted without them
 
 
 def test_blocks_do_not_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
