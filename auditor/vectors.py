@@ -20,6 +20,29 @@ THUMBNAIL_SIDE = 32  # pixels; the sweep stores thumbnails, and the search for c
 BLOCK_ELEMENTS = 1 << 21  # similarities per block: 8 MB, about a core's share of the last-level cache
 
 
+def concatenate_ranges(first: Ints, size: Ints) -> Ints:
+    """first[0], first[0] + 1, ..., first[1], ...: `size` numbers from each `first` on."""
+    numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class PartVectors:
+    """L2-normalized vectors of the parts of N captions, concatenated; a caption with one part has none here."""
+
+    vectors: npt.NDArray[np.float16]  # (T, D)
+    counts: Ints  # (N,)
+
+    def take(self, rows: Rows) -> "PartVectors":
+        counts = self.counts[rows]
+        first = (np.cumsum(self.counts) - self.counts)[rows]
+        return PartVectors(self.vectors[concatenate_ranges(first, counts)], counts)
+
+    def find_owners(self) -> Ints:
+        """The caption (T,) of each part."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+
 @dataclass(frozen=True, slots=True)
 class MediaVectors:
     """N media, L2-normalized; `frames` and `mask` are both given if any medium is a video, or both None.
@@ -131,3 +154,14 @@ def concatenate_media(parts: Sequence[MediaVectors]) -> MediaVectors:
             mask[rows, : part.mask.shape[1]] = part.mask
         start += len(part)
     return MediaVectors(visual, frames, mask)
+
+
+def concatenate_parts(parts: Sequence[PartVectors | None], counts: Sequence[int]) -> PartVectors | None:
+    """The parts of several lists of captions with these lengths, as one; None if no caption has several parts."""
+    vectors = [part.vectors for part in parts if part is not None]
+    if not vectors:
+        return None
+    sizes = [
+        np.zeros(count, np.int64) if part is None else part.counts for part, count in zip(parts, counts, strict=True)
+    ]
+    return PartVectors(np.concatenate(vectors), np.concatenate(sizes))

@@ -13,7 +13,7 @@ import streamlit as st
 from auditor.audit_folder.edit_records import LONGEST, EditError
 from auditor.query.database import AuditDatabase
 from auditor.review.caption_edits import edit_row
-from dashboard.display_text import shorten_text, show_empty_state
+from dashboard.display_text import render_caption_parts, shorten_text, show_empty_state
 from dashboard.url_state import current_reviewer, format_row_id
 
 Row = Mapping[str, Any]
@@ -45,7 +45,10 @@ def list_choices(row: Row, text: str, medium_rows: Sequence[Row]) -> list[dict[s
 def show_caption(database: AuditDatabase, row: Row) -> None:
     """Show the audited caption of a row, which scores and marks are about, and its edits."""
     with st.container(key="caption", gap="small"):
-        st.text(row["caption"] or "(no caption)")
+        if marked_caption := render_caption_parts(row):
+            st.html(marked_caption)
+        else:
+            st.text(row["caption"] or "(no caption)")
         edits = database.read_row_edits().find(row)
         if edits:
             with st.container(key="edits", gap=None):

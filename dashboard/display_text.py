@@ -14,6 +14,7 @@ import streamlit as st
 from auditor.query.summary import Noise
 from auditor.report.source_comparison import SourceComparison
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
+from auditor.schema.caption_spans import list_caption_spans
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
 
 LONGEST_TEXT = 220
@@ -125,6 +126,21 @@ def render_word_gains(words: Sequence[tuple[str, float]]) -> str:
         for word, gain in words
     ]
     return f'<p class="weighted-words">{" ".join(spans)}</p>'
+
+
+def render_caption_parts(row: Mapping[str, Any]) -> str:
+    """HTML of a caption that was judged in parts: weak ones are marked; empty if there is none. The text is escaped."""
+    spans = list_caption_spans(row)
+    if not any(span.weak for span in spans):
+        return ""
+    parts = [
+        f'<mark title="probability of a mismatch">{html.escape(span.text)} <small>{span.p:.2f}</small></mark>'
+        if span.weak
+        else html.escape(span.text)
+        for span in spans
+    ]
+    rest = html.escape(row["caption"][sum(len(span.text) for span in spans) :])
+    return f'<p class="caption-parts">{"".join(parts)}{rest}</p>'
 
 
 def style_heat_table(records: Sequence[Mapping[str, Any]]) -> Any:

@@ -13,6 +13,16 @@ function createElement(tag, className, text) {
   return element;
 }
 
+/** The caption of an item; the parts that do not fit the medium are marked with their probability. */
+function createCaption(item) {
+  const element = createElement("div", "caption", item ? item.caption || "(no caption)" : "");
+  if (!item?.parts?.some(([, p]) => p !== null)) return element;
+  const spans = item.parts.map(([text, p]) => createElement(p === null ? "span" : "mark", "", p === null ? text : `${text} (${p.toFixed(2)})`));
+  const length = item.parts.reduce((sum, [text]) => sum + [...text].length, 0);
+  element.replaceChildren(...spans, [...item.caption].slice(length).join(""));
+  return element;
+}
+
 class ReviewCards {
   constructor(component) {
     this.root = createElement("div", "review-cards");
@@ -206,7 +216,7 @@ class ReviewCards {
       stage.append(createElement("div", "absent", message));
     }
     const side = createElement("div", "side");
-    side.append(createElement("div", "caption", item ? item.caption || "(no caption)" : ""));
+    side.append(createCaption(item));
     if (this.editor) side.append(this.editor.element);
     else if (item?.edit) side.append(createElement("div", "edited", `Edited by ${item.edit.by}: ${item.edit.text}`));
     side.append(createElement("div", "line", item ? item.line : ""));

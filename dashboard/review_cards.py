@@ -18,6 +18,7 @@ from auditor.query.row_queries import read_row
 from auditor.review.caption_edits import edit_row
 from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import HEADLINES, MARKS
+from auditor.schema.caption_spans import list_caption_spans
 from dashboard.display_text import format_number, short_label
 from dashboard.media_preview import MediumPreview, ThumbnailCache
 from dashboard.url_state import current_reviewer, format_row_id
@@ -70,6 +71,9 @@ def make_review_cards(
             "id": format_row_id(row),
             "caption": row.get("caption"),  # marks are about the audited caption
             "edit": {"text": row_edits[0].new_caption, "by": row_edits[0].reviewer} if row_edits else None,
+            "parts": [[span.text, span.p if span.weak else None] for span in list_caption_spans(row)]
+            if numbers
+            else [],
             "line": " · ".join(f"{short_label(c)} {format_number(row[c])}" for c in numbers if row.get(c) is not None),
             "mark": marks.get((row["uid"], row.get("caption_index") or 0)),
             "encoded": row.get("status") == "ok",  # only encoded rows can be searched by

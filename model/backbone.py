@@ -116,6 +116,19 @@ class Backbone:
         """Tokens (B, L) of captions at full width, on the CPU. Thread-safe."""
         return self.tokenizer(list(captions))  # type: ignore[no-any-return]
 
+    @cached_property
+    def context_length(self) -> int:
+        """Tokens of a text that the tower reads, with start and end."""
+        return int(self.tokens([""]).shape[1])
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, with start and end; one more than the context if only that much is known."""
+        encode = getattr(self.tokenizer, "encode", None)
+        if encode is not None:
+            return len(encode(text)) + 2
+        [(count, cut)] = self.token_counts(self.tokens([text]), [text])
+        return count + cut
+
     def token_counts(self, tokens: Tensor, captions: Sequence[str]) -> list[tuple[int, bool]]:
         """For each caption, the number of tokens that the tower sees (with start and end), and whether it is cut."""
         width = tokens.shape[1]

@@ -66,6 +66,7 @@ def build_embeddings_schema(dim: int) -> pa.Schema:
     The row of a medium's first caption holds its `visual` and `frame_embeddings`; they are null in the other rows. A
     span of a video is a medium of its own. The row of the video's first caption holds the frames around its spans.
     `thumbnail` holds 32 x 32 gray levels of a picture or of the middle frame of a video; a span has none.
+    `part_embeddings` holds the vectors of the parts of a caption, and is null if it has only one.
     """
     vector = pa.list_(pa.float16(), dim)
     return pa.schema(
@@ -78,5 +79,6 @@ def build_embeddings_schema(dim: int) -> pa.Schema:
             ("context_embeddings", pa.list_(vector)),
             ("context_times", pa.list_(pa.float32())),
             ("thumbnail", pa.binary(THUMBNAIL_BYTES)),
+            ("part_embeddings", pa.list_(vector)),
         ]
     )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.folder import Folder
-from auditor.vectors import Bools, Floats, Ints, MediaVectors, pad_frames, take_rows
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, PartVectors, pad_frames, take_rows
 
 
 def name_embeddings_file(shard: str) -> str:
@@ -33,6 +33,7 @@ class Embeddings:
     media_index: Ints  # (P,) the medium of each pair
     times: tuple[tuple[float, ...], ...] = ()  # (M) seconds of the frames; empty for images
     context: dict[str, tuple[Floats, tuple[float, ...]]] = field(default_factory=dict)  # frames around spans, by digest
+    parts: PartVectors | None = None  # of the captions (P); None if none has several
 
 
 def read_embeddings(folder: Folder, shard: str) -> Embeddings:
@@ -92,6 +93,7 @@ def parse_embeddings(table: pa.Table) -> Embeddings:
         media_index=media_of_row[rows],
         times=tuple(tuple(t or ()) for t in times),
         context=_read_context_frames(table, dim),
+        parts=_read_parts(table.column("part_embeddings").take(pa.array(rows)), dim),
     )
 
 
@@ -102,6 +104,14 @@ def _read_context_frames(table: Any, dim: int) -> dict[str, tuple[Floats, tuple[
         digest.as_py(): (read_vector_matrix(frames.values, dim), tuple(times.as_py()))
         for digest, frames, times in columns
     }
+
+
+def _read_parts(lists: Any, dim: int) -> PartVectors | None:
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    if not counts.any():
+        return None
+    halves = pc.list_flatten(pc.list_flatten(lists)).to_numpy(zero_copy_only=False).reshape(-1, dim)
+    return PartVectors(np.nan_to_num(halves), counts)
 
 
 def read_vector_matrix(vectors: Any, dim: int) -> Floats:
@@ -143,3 +153,12 @@ def build_nullable_vectors(rows: npt.NDArray[Any], present: Bools) -> Any:
 def build_vector_column(halves: npt.NDArray[np.float16], present: Bools) -> Any:
     """Build a column with one row per vector of (N, D), null if `present` is false."""
     return pa.FixedSizeListArray.from_arrays(pa.array(halves.reshape(-1)), halves.shape[1], mask=pa.array(~present))
+
+
+def build_part_column(parts: PartVectors, present: Bools) -> Any:
+    """Build a list column with the parts of the captions in the rows `present`, null for captions with one part."""
+    counts = np.zeros(len(present), np.int32)
+    counts[present] = parts.counts
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    inner = build_vector_column(parts.vectors, np.ones(len(parts.vectors), bool))
+    return pa.ListArray.from_arrays(offsets, inner, mask=pa.array(counts == 0))

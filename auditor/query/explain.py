@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.audit_folder.arrow_schema import ENCODED
+from auditor.audit_folder.arrow_schema import ENCODED, build_embeddings_schema
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.edit_records import CaptionEdit
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
@@ -30,6 +30,7 @@ from auditor.query.database import AuditDatabase
 from auditor.query.prototype_evidence import PrototypeBelief, load_stored_head
 from auditor.query.sandbox import quote_literal
 from auditor.schema import list_column_names
+from auditor.schema.caption_spans import tabulate_caption_spans
 from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
 from auditor.terminal import print_line
 from auditor.vectors import Floats, MediaVectors
@@ -217,12 +218,11 @@ def iterate_candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
 
 
 def add_frame_columns(table: pa.Table) -> pa.Table:
-    """Add empty frame columns to the reference sample, whose videos have one vector each."""
-    vector = table.schema.field("text").type
-    for prefix in ("frame", "context"):
-        for name, kind in ((f"{prefix}_embeddings", vector), (f"{prefix}_times", pa.float32())):
-            if name not in table.column_names:
-                table = table.append_column(name, pa.nulls(table.num_rows, pa.list_(kind)))
+    """Add empty frame columns to the reference sample, whose videos and captions have one vector each."""
+    schema = build_embeddings_schema(table.schema.field("text").type.list_size)
+    for column in schema:
+        if pa.types.is_list(column.type) and column.name not in table.column_names:
+            table = table.append_column(column, pa.nulls(table.num_rows, column.type))
     return table
 
 
@@ -319,6 +319,8 @@ def print_explanation(explanation: Explanation) -> None:
         print_line(f"  {row['error_message']}")
     names = [name for name in list_column_names("headline", "detail") if row.get(name) is not None]
     print_table([{"measure": name, "value": row[name]} for name in names])
+    if parts := tabulate_caption_spans(row):
+        print_table(parts, "parts of the caption, with the probability that they do not describe the medium")
     for reason in explanation.reasons:
         print_line(f"  {reason}")
     for line in (*explanation.describe_ranks(), *explanation.tags):

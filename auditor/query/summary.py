@@ -19,6 +19,7 @@ from auditor.schema import FLAGS, HEADLINES
 
 # Shown beside the estimated share on every page.
 RELATED = "Not counted are captions of related media: they look right to the model, and only labels can show them."
+ONE_VECTOR = "each caption has one stored vector: its sentences are not judged one by one"
 
 
 @dataclass(frozen=True)
@@ -196,5 +197,15 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         tags=list_tags(database.files.sources),
         time_shifts=summarize_time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},
-        notes=[*database.notes, *([f"medians are of every {step}th shard"] if step > 1 else [])],
+        notes=[
+            *database.notes,
+            *([f"medians are of every {step}th shard"] if step > 1 else []),
+            *([ONE_VECTOR] if has_single_vectors(database) else []),
+        ],
     )
+
+
+def has_single_vectors(database: AuditDatabase) -> bool:
+    """Whether the captions are stored embeddings without those of their parts."""
+    is_stored = bool((database.manifest.get("model") or {}).get("origin"))
+    return is_stored and not database.value("SELECT count(parts) FROM measured")

@@ -101,6 +101,11 @@ FLAG_RULES = tuple(
     )
 )
 OTHER_RULES = (
+    FindingRule("weak_part", "captions with a part that does not describe the medium",
+        "The rest may be right; `auditor explain` marks the part.", 0.7, "p_part_mismatch >= 0.5",
+        advice="auditor filter {audit} --max-p-part-mismatch 0.5 --out kept.parquet", sort="p_part_mismatch"),
+    FindingRule("truncated", "captions that are longer than the text encoder reads",
+        "Only the beginning of the caption was judged.", 0.1, "truncated_caption", advice=LOOK),
     FindingRule("incomplete", "media that could be read only in part", "They are usable, but something is missing.",
         0.3, "error_message IS NOT NULL", advice=LOOK),
     FindingRule("still", "videos that show a still picture", "The picture does not change.", 0.3, "still_picture",
@@ -108,8 +113,6 @@ OTHER_RULES = (
     FindingRule("duplicates", "copies of other rows", "The medium is a copy of another, or the caption repeats one of "
         "its own medium.", 0.3, "duplicate_of IS NOT NULL",
         advice="auditor filter {audit} --no-duplicates --out kept.parquet"),
-    FindingRule("truncated", "captions that are longer than the text encoder reads",
-        "Only the beginning of the caption was judged.", 0.1, "truncated_caption", advice=LOOK),
     *(FindingRule(reason, "pairs without an estimate of p_mismatch", start_sentence(text), harm,
         f"no_estimate = '{reason}'", advice=TRY_MODEL if reason == "blind_encoder" else LOOK, apart=True)
       for (reason, text), harm in zip(NO_ESTIMATE.items(), (0.9, 0.1), strict=True)),

@@ -19,7 +19,8 @@ from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
 
 MEDIUM = ("media_path", "media_offset", "media_size", "kind", "start", "end")  # what a thumbnail needs
-EXAMPLE = ("uid", "shard", "key", "caption_index", "caption", "status", "error_message", *MEDIUM)
+PARTS = ("part_ends", "part_probabilities", "weakest_part")  # what the weak sentence of a caption needs
+EXAMPLE = ("uid", "shard", "key", "caption_index", "caption", "status", "error_message", *MEDIUM, *PARTS)
 EXAMPLES = 5
 SHOWN = 8  # findings at the end of an audit
 WEAKEST = 3

@@ -28,6 +28,7 @@ from auditor.report.findings import Finding, find_findings
 from auditor.report.source_comparison import compare_sources
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FLAGS, HEADLINES
+from auditor.schema.caption_spans import CaptionSpan, list_caption_spans
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -72,6 +73,7 @@ class ReportPair:
     picture: str = ""
     instead: str = ""
     words: str = ""  # above the caption
+    parts: Sequence[CaptionSpan] = ()  # of a caption that was judged in parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,8 @@ def make_pair(
     database: AuditDatabase, row: Mapping[str, Any], media: bool, size: int = THUMBNAIL, words: str = ""
 ) -> ReportPair:
     picture, instead = preview_medium(database, row, size) if media else ("", "no preview")
-    return ReportPair(row["caption"] or "", row["shard"], row["key"], get_row_span(row), picture, instead, words)
+    parts = list_caption_spans(row)
+    return ReportPair(row["caption"] or "", row["shard"], row["key"], get_row_span(row), picture, instead, words, parts)
 
 
 def preview_medium(database: AuditDatabase, row: Mapping[str, Any], size: int) -> tuple[str, str]:

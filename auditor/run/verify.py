@@ -26,6 +26,7 @@ from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.pair_sample import KINDS, EncodedPairs, count_encoded, number_digests, select_pairs
 from auditor.score.score import samples_file, score_pairs
 from auditor.score.statistics.siblings import Siblings
+from auditor.sweep.caption_tokens import encode_captions, tokenize_captions
 from auditor.sweep.shard_encoder import pool_media
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.workers.decoder_pool import Decoded, DecoderPool
@@ -130,17 +131,19 @@ class RowChecker:
     def _encode_pair(self, row: dict[str, Any], result: Decoded, siblings: Siblings | None) -> EncodedPairs:
         frames = self.backbone.encode_frames(result.pixels).float().cpu().numpy()
         video = result.times is not None
+        captions = encode_captions(self.backbone, [tokenize_captions(self.backbone, [row["caption"]])])
         facts = {name: row.get(name) for name in arrow_schema.FACTS.names}
         table = pa.Table.from_pylist([facts], schema=arrow_schema.FACTS)
         return EncodedPairs(
             pool_media(self.backbone, frames, np.array([len(frames)]), np.array([video]), keep=video),
-            self.backbone.encode_texts([row["caption"]]).float().cpu().numpy(),
+            captions.text,
             number_digests(compute_media_identities(table)),
             [row["caption"]],
             siblings,
             facts=table,
             rows=np.zeros(1, dtype=np.int64),
             times=(tuple(result.times),) if result.times is not None else (),
+            parts=captions.parts if captions.parts.counts.any() else None,
         )
 
 

@@ -107,8 +107,8 @@ MISMATCH = (
         "value of the column by which p_mismatch was calibrated (--calibrate-by), such as a language; empty if the "
         "pair was calibrated with all pairs without a group of their own", use="detail", cached=True),
     _score("weakest_part", "int32", "Weakest part", "number of the part that fits the medium least, from 0",
-        use="detail"),
-    _score("part_similarity", "float32", "Similarity of the weakest part", "lowest similarity of a part to the medium",
+        use="detail", definition="the most probable mismatch; among equal ones, the least similar part"),
+    _score("part_similarity", "float32", "Lowest similarity of a part", "lowest similarity of a part to the medium",
         suspicious="low", unit="cosine"),
     _score("part_probabilities", "string", "Probabilities of the parts",
         "probability that each part does not describe the medium, separated by spaces; empty if there is one part"),

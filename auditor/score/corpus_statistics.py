@@ -45,6 +45,7 @@ from auditor.score.shard_priors import Priors
 from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
+from auditor.score.statistics.part_mismatch import PartModel, estimate_probabilities, fit_parts
 from auditor.score.statistics.rivals import (
     PairMeasures,
     ReferenceSample,
@@ -107,6 +108,7 @@ class KindContext:
     media: int
     captions: int
     measure: Callable[..., PairMeasures]  # of pairs of this kind against the reference, or against another one
+    parts: PartModel | None  # None if no caption, or too few, have several parts
     clip_distance: float | None  # mean distance of frames of different clips
 
     @property
@@ -122,6 +124,8 @@ class KindContext:
             model = self.calibration.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
+        if self.parts is not None:
+            model["parts"] = self.parts.to_dict()
         return {**counts, "clip_distance": self.clip_distance, "competence": self.competence.to_dict(), **model}
 
 
@@ -255,8 +259,25 @@ def _fit_kind(
         media,
         captions,
         partial(measure_pairs, reference=reference, media=media, captions=captions, frame_threshold=threshold),
+        _fit_parts(pairs, judged_pairs, rows, mismatch, captions, config.seed),
         estimate_clip_distance(reference.media),
     )
+
+
+def _fit_parts(
+    pairs: EncodedPairs,
+    judged_pairs: ReferenceSample,
+    rows: Ints,
+    mismatch: MismatchModel | None,
+    captions: int,
+    seed: int,
+) -> PartModel | None:
+    """Fit the statistic of the parts, if captions have several; the captions are judged as they will be."""
+    if pairs.parts is None or mismatch is None or mismatch.statistic is None:
+        return None
+    parts = pairs.parts.take(rows)
+    p = estimate_probabilities(mismatch, judged_pairs, judged_pairs)
+    return fit_parts(judged_pairs, parts, p, seed=seed, captions=captions)
 
 
 def _fit_vague_captions(samples: Sequence[EncodedPairs], examples: Mapping[str, Floats]) -> VagueCaptions | None:

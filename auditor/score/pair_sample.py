@@ -24,7 +24,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.score.statistics.rivals import PairEmbeddings
 from auditor.score.statistics.siblings import collect_siblings, concatenate_siblings
-from auditor.vectors import Ints, concatenate_media, take_rows
+from auditor.vectors import Ints, PartVectors, concatenate_media, concatenate_parts, take_rows
 from auditor.workers.process_pool import SERIAL, Engine
 
 KINDS = ("image", "video")
@@ -50,11 +50,13 @@ class EncodedPairs(PairEmbeddings):
     facts: pa.Table  # (P) rows
     rows: Ints  # (P,) row numbers in their shard
     times: tuple[tuple[float, ...], ...] = field(default=(), repr=False)  # (P) times of the frames in seconds
+    parts: PartVectors | None = field(default=None, repr=False)  # (P) None if no caption has several
 
     def take(self, rows: Ints) -> "EncodedPairs":
         times = tuple(self.times[row] for row in rows) if self.times else ()
         facts = self.facts.take(pa.array(rows, pa.int64()))
-        return replace(PairEmbeddings.take(self, rows), facts=facts, rows=self.rows[rows], times=times)
+        parts = None if self.parts is None else self.parts.take(rows)
+        return replace(PairEmbeddings.take(self, rows), facts=facts, rows=self.rows[rows], times=times, parts=parts)
 
 
 def count_encoded(folder: Folder, shards: Sequence[str], engine: Engine = SERIAL) -> list[ShardCounts]:
@@ -92,6 +94,7 @@ def select_pairs(embeddings: Embeddings, kind: str, *, frames: bool = True) -> E
         facts=facts,
         rows=rows,
         times=tuple(embeddings.times[i] for i in index) if video else (),
+        parts=None if embeddings.parts is None else embeddings.parts.take(positions),
     )
 
 
@@ -166,4 +169,5 @@ def concatenate_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
         facts=pa.concat_tables([part.facts for part in parts]),
         rows=np.concatenate([part.rows for part in parts]),
         times=tuple(times for part in parts for times in part.times),
+        parts=concatenate_parts([part.parts for part in parts], [len(part) for part in parts]),
     )

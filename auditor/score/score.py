@@ -17,6 +17,7 @@ from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import find_medium_starts, name_embeddings_file, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.schema import FACTS, NO_CAPTIONS
+from auditor.schema.caption_spans import format_numbers
 from auditor.score.calibration_groups import REST, read_columns
 from auditor.score.caption_times import score_times
 from auditor.score.corpus_statistics import KindContext, ScoreContext
@@ -37,9 +38,10 @@ from auditor.score.statistics.mismatch_statistic import (
     MismatchStatistic,
     gather_evidence,
 )
+from auditor.score.statistics.part_mismatch import judge_captions
 from auditor.score.statistics.rivals import PairMeasures
 from auditor.score.statistics.topics import assign_topics
-from auditor.vectors import Bools, Floats, Ints
+from auditor.vectors import Bools, Floats, Ints, PartVectors
 
 Columns = dict[str, Any]
 MEASURE_COLUMNS = {field.name for field in fields(PairMeasures)} & set(arrow_schema.SCORES.names)
@@ -125,7 +127,8 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
     }
     if measures.best_frame is not None:
         columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measures.best_frame, strict=True)]
-    return columns | _judge_pairs(pairs, kind, measures, is_judged, shift)
+    columns |= _judge_pairs(pairs, kind, measures, is_judged, shift)
+    return columns if pairs.parts is None else columns | _part_columns(pairs, pairs.parts, kind, columns)
 
 
 def _grade_media(
@@ -211,6 +214,20 @@ def _mismatch_columns(
         columns["word_support"], columns["word_evidence"] = weakest.support, statistic.weigh(parts, WORD_EVIDENCE)
         columns["weakest_word"] = [statistic.words.names[row] if row >= 0 else None for row in weakest.word.tolist()]
     return columns
+
+
+def _part_columns(pairs: EncodedPairs, parts: PartVectors, kind: KindContext, columns: Columns) -> Columns:
+    """The columns about the parts of captions that have several."""
+    p = np.asarray(columns.get("p_mismatch", np.full(len(pairs), np.nan)), np.float32)
+    scores = judge_captions(pairs, parts, p, kind.parts)
+    by_caption = np.split(scores.p_of_parts, np.cumsum(parts.counts)[:-1])
+    texts = [None if np.isnan(p) else format_numbers(values) for p, values in zip(scores.p, by_caption, strict=True)]
+    return {
+        "weakest_part": scores.weakest,
+        "part_similarity": scores.similarity,
+        "part_probabilities": texts,
+        "p_part_mismatch": scores.p,
+    }
 
 
 def _duplicate_of(pairs: EncodedPairs, repeats: Mapping[str, str]) -> list[str | None]:

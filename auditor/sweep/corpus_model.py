@@ -4,6 +4,7 @@ import json
 from typing import Any, Protocol
 
 from auditor.corpus.corpus_files import digest
+from auditor.sweep.caption_parts import PART_RULES
 from auditor.sweep.sweep_config import SweepConfig
 
 
@@ -26,5 +27,5 @@ class CorpusModel(Protocol):
 def fingerprint_sweep(model: CorpusModel, config: SweepConfig) -> str:
     """A fingerprint of everything that determines a shard's embeddings, apart from the shard itself."""
     settings = config.measured_settings() if model.encodes_media else {}
-    meaning = {"model": model.fingerprint, "pixels": model.describe()["pixels"], **settings}
+    meaning = {"model": model.fingerprint, "pixels": model.describe()["pixels"], "part_rules": PART_RULES, **settings}
     return digest(json.dumps(meaning, sort_keys=True).encode())

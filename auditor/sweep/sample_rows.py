@@ -14,6 +14,7 @@ from auditor.audit_folder import arrow_schema
 from auditor.corpus.corpus_files import digest
 from auditor.corpus.sample import Media, Problem, Span
 from auditor.sweep.caption_facts import describe_captions
+from auditor.sweep.caption_tokens import CUT_OFF, CaptionTexts
 from auditor.sweep.sweep_events import DecodedSample
 from model.video.video_facts import VideoFacts
 
@@ -61,10 +62,17 @@ def _build_rows(decoded: DecodedSample) -> list[dict[str, Any]]:
             "carried": carried[min(index, len(carried) - 1)] if carried else None,
             **shared,
         }
-        if decoded.token_counts:
-            row["tokens"], row["truncated_caption"] = decoded.token_counts[index]
+        if decoded.texts:
+            row |= _describe_texts(decoded.texts.captions[index], row["error_message"])
         rows.append(row | (_describe_span(decoded, index) if has_spans and sample.spans else {}))
     return rows
+
+
+def _describe_texts(texts: CaptionTexts, message: object) -> dict[str, object]:
+    """The columns about the tokens and the parts of a caption."""
+    columns = {name: getattr(texts, name) for name in ("tokens", "truncated_caption", "parts", "part_ends")}
+    notes = (message, CUT_OFF if texts.parts > 1 and texts.truncated_caption else None)
+    return {**columns, "error_message": "; ".join(str(note) for note in notes if note) or None}
 
 
 def _describe_span(decoded: DecodedSample, caption_index: int) -> dict[str, object]:

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from auditor.audit_folder.arrow_schema import THUMBNAIL_BYTES
-from auditor.audit_folder.embeddings import build_nullable_vectors, find_medium_starts
+from auditor.audit_folder.embeddings import build_nullable_vectors, build_part_column, find_medium_starts
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.sample import Problem
+from auditor.sweep.caption_tokens import CaptionVectors, encode_captions
 from auditor.sweep.embeddings_writer import EmbeddingsFile
 from auditor.sweep.sample_rows import build_fact_table, count_rows
 from auditor.sweep.sweep_events import DecodedSample, FramePart, ShardStart, Watch
@@ -27,7 +28,7 @@ from model.backbone import Backbone
 from model.pixels import Pixels
 
 PIECE = 1024  # samples encoded and written together
-PIECE_FRAMES = 50_000  # a piece with more frames than this has fewer samples
+PIECE_VECTORS = 50_000  # a piece with more frames and texts than this has fewer samples
 Frames = list[int]  # positions of frames in a piece
 
 
@@ -72,7 +73,7 @@ class ShardFile(EmbeddingsFile):
         self.backbone = backbone
         self.piece: list[DecodedSample] = []  # without pixels
         self.part_frames = 0  # frames that arrived of the sample that comes next
-        self.piece_frames = 0
+        self.piece_vectors = 0
         self.batches = FrameBatches(backbone, batch_size, backbone.encode_frames)
 
     def add_part(self, part: FramePart) -> None:
@@ -85,9 +86,9 @@ class ShardFile(EmbeddingsFile):
             self.add_part(FramePart(medium.pixels))
             medium = replace(medium, pixels=medium.pixels[:0].copy())  # frees the memory of the decoder
         self.piece.append(replace(decoded, medium=medium, frames=self.part_frames))
-        self.piece_frames += self.part_frames
+        self.piece_vectors += self.part_frames + (len(decoded.texts.tokens) if decoded.texts else 0)
         self.part_frames = 0
-        if len(self.piece) == PIECE or self.piece_frames >= PIECE_FRAMES:
+        if len(self.piece) == PIECE or self.piece_vectors >= PIECE_VECTORS:
             self.flush(watch)
 
     def flush(self, watch: Watch) -> None:
@@ -95,7 +96,7 @@ class ShardFile(EmbeddingsFile):
             return
         table, keys = self._build_table(self.batches.finish()), len(self.piece)
         self.piece.clear()
-        self.piece_frames = 0
+        self.piece_vectors = 0
         self.write(table, keys, watch)
 
     def _build_table(self, features: Floats) -> pa.Table:
@@ -121,24 +122,24 @@ class ShardFile(EmbeddingsFile):
         times = collect_times(self.piece)
         videos = np.array([times[frames[0]] is not None for frames in media], bool)
         whole = pool_media(self.backbone, features[join_positions(media)], sizes, videos)
+        captions = self._encode_captions(np.split(usable, np.cumsum(counts)[:-1]))
         columns = [
             build_nullable_vectors(whole.visual, media_rows),
-            build_nullable_vectors(self._encode_captions(np.split(usable, np.cumsum(counts)[:-1])), usable),
+            build_nullable_vectors(captions.text, usable),
             *build_frame_columns(vectors, times, media, media_rows),
             *build_frame_columns(vectors, times, context, first_rows),
             build_thumbnail_column(samples, media_rows),
+            build_part_column(captions.parts, usable),
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
 
-    def _encode_captions(self, usable: Sequence[Bools]) -> Floats:
-        tokens = [
-            decoded.tokens[torch.from_numpy(rows)]
+    def _encode_captions(self, usable: Sequence[Bools]) -> CaptionVectors:
+        texts = (
+            decoded.texts.select(rows)
             for decoded, rows in zip(self.piece, usable, strict=True)
-            if decoded.tokens is not None and rows.any()
-        ]
-        if not tokens:
-            return np.zeros((0, self.backbone.dim), np.float32)
-        return self.backbone.encode_tokens(torch.cat(tokens)).cpu().numpy()
+            if decoded.texts is not None and rows.any()
+        )
+        return encode_captions(self.backbone, texts)
 
 
 def normalize_frames(backbone: Backbone, features: Floats) -> Floats:

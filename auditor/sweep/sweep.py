@@ -20,6 +20,7 @@ from auditor.corpus.corpus_files import digest
 from auditor.corpus.sample import Kind, Problem, Sample, split_by_span
 from auditor.corpus.shard import OpenShard, Shard
 from auditor.errors import AuditorError
+from auditor.sweep.caption_tokens import tokenize_captions
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.embeddings_writer import CHANGED, READINGS
 from auditor.sweep.prefetch import Prefetch
@@ -81,7 +82,7 @@ class Sweeper:
         """Sweep shards in order; report each when its file is in place."""
         remaining = (skip_swept_samples(self.folder, shard, self.settings) for shard in shards)
         opened_shards = Prefetch(open_shards(remaining), weigh=lambda _: 1, budget=1)
-        events = Prefetch(self._decode(opened_shards), weigh=_count_pixel_bytes, budget=AHEAD)
+        events = Prefetch(self._decode(opened_shards), weigh=_count_bytes, budget=AHEAD)
         encoding = self._encode(events, watch)
         try:
             with ThreadPoolExecutor(1, "publish") as publisher:
@@ -137,9 +138,7 @@ class Sweeper:
     def _tokenize(self, event: FramePart | DecodedSample) -> FramePart | DecodedSample:
         """Add the tokens of the captions here, since the encoder's thread is the bottleneck."""
         if isinstance(event, DecodedSample) and isinstance(event.medium, Decoded):
-            captions = event.sample.captions
-            tokens = self.backbone.tokens(captions)
-            return replace(event, tokens=tokens, token_counts=self.backbone.token_counts(tokens, captions))
+            return replace(event, texts=tokenize_captions(self.backbone, event.sample.captions))
         return event
 
     def _encode(self, events: Iterable[SweepEvent], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
@@ -246,7 +245,10 @@ def is_outage(error: BaseException | None) -> bool:
     return False
 
 
-def _count_pixel_bytes(event: SweepEvent) -> int:
+def _count_bytes(event: SweepEvent) -> int:
+    """The bytes of the pixels and of the tokens."""
     if isinstance(event, FramePart):
         return event.pixels.nbytes
-    return event.medium.pixels.nbytes if isinstance(event, DecodedSample) and isinstance(event.medium, Decoded) else 0
+    if not isinstance(event, DecodedSample) or not isinstance(event.medium, Decoded):
+        return 0
+    return event.medium.pixels.nbytes + (event.texts.tokens.nbytes if event.texts else 0)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from auditor.corpus.sample import Problem, Sample
 from auditor.corpus.shard import OpenShard, Shard
+from auditor.sweep.caption_tokens import CaptionTokens
 from auditor.workers.decoder_process import LOST_SPAN, Decoded
 from model.pixels import Pixels
 
@@ -53,8 +53,7 @@ class DecodedSample:
     digest: str | None
     medium: Decoded | Problem
     frames: int = 0  # decoded frames, whether or not the medium is usable in the end
-    tokens: Tensor | None = None  # (captions, L), if the medium was decoded
-    token_counts: Sequence[tuple[int, bool]] = ()  # tokens that the text tower reads, and whether the caption has more
+    texts: CaptionTokens | None = None  # of the captions, if the medium was decoded
 
     def frames_of_caption(self, caption_index: int) -> Sequence[int] | Problem:
         if isinstance(self.medium, Problem):

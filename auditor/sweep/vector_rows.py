@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from auditor.audit_folder.embeddings import build_vector_column
+from auditor.audit_folder.embeddings import build_part_column, build_vector_column
 from auditor.corpus.corpus_files import digest, is_url, make_path_absolute
 from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard, VectorStretch
 from auditor.sweep.caption_facts import describe_captions
-from auditor.vectors import Bools
+from auditor.sweep.caption_parts import iterate_sentence_ends
+from auditor.vectors import Bools, Ints, PartVectors, build_media_vectors
 
 UID = r"^[0-9a-fA-F]{32}$"
 HEX = r"^[0-9a-fA-F]{32,}$"
@@ -107,7 +108,9 @@ def build_stretch_table(
     schema: pa.Schema, shard: VectorShard, table: pa.Table, texts: RowTexts, stretch: VectorStretch
 ) -> pa.Table:
     """The rows of the embeddings file for a stretch of the shard; `table` and `texts` are of the whole shard."""
-    visual, text = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
+    visual, parts = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
+    counts = stretch.text.parts
+    text = parts if counts is None else pool_parts(parts, counts)
     count = len(visual.wrong)
     rows = slice(stretch.first, stretch.first + count)
     status, message = check_rows(texts, rows, visual, text, shard.dim)
@@ -129,6 +132,7 @@ def build_stretch_table(
         "aspect": pc.divide(*sides),
         "frames": pa.array(np.ones(count, np.int32), mask=~ok),
         **locate_media(paths, os.path.dirname(shard.path)),
+        **({} if counts is None else describe_parts(parts, counts, texts.captions[rows], ok)),
         "media_digest": digests,
         "status": status,
         "error_message": message,
@@ -137,6 +141,35 @@ def build_stretch_table(
     }
     arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def pool_parts(parts: CheckedVectors, counts: Ints) -> CheckedVectors:
+    """Captions with the normalized mean of the vectors of their parts; one unusable vector makes a caption unusable."""
+    several = counts > 0
+    first = (np.cumsum(counts) - counts)[several]
+    vectors = np.zeros((len(counts), parts.vectors.shape[1]), np.float16)
+    wrong, widths = np.full(len(counts), MISSING, np.int8), np.zeros(len(counts), np.int64)
+    if several.any():
+        vectors[several] = build_media_vectors(parts.vectors.astype(np.float32), counts[several], keep=False).visual
+        wrong[several] = np.maximum.reduceat(parts.wrong, first)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        widths[owner[::-1]] = parts.widths[::-1]
+        odd = parts.wrong == OTHER_WIDTH
+        widths[owner[odd]] = parts.widths[odd]
+    return CheckedVectors(vectors, wrong, widths)
+
+
+def describe_parts(parts: CheckedVectors, counts: Ints, captions: Texts, ok: Bools) -> dict[str, Any]:
+    """The columns of captions with several vectors, which belong to their sentences if there are as many."""
+    several = ok & (counts > 1)
+    ends = [list(iterate_sentence_ends(text)) if row else [] for text, row in zip(captions, several, strict=True)]
+    fits = [len(places) == count for places, count in zip(ends, counts, strict=True)]
+    vectors = PartVectors(parts.vectors, counts).take(np.flatnonzero(several))
+    return {
+        "parts": pa.array(counts, pa.int32(), mask=~ok),
+        "part_ends": [" ".join(map(str, places)) if fit else None for places, fit in zip(ends, fits, strict=True)],
+        "part_embeddings": build_part_column(vectors, several),
+    }
 
 
 def check_rows(

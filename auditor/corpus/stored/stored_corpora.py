@@ -78,7 +78,7 @@ def open_vector_parquet(spec: str, options: CorpusOptions) -> Corpus:
     for place in find_corpus_paths(spec):
         sizes |= list_file_sizes(place)
     paths = _list_parquet_files(spec, sizes)
-    sides = VectorColumn(options.visual_column), VectorColumn(options.text_column)
+    sides = VectorColumn(options.visual_column), VectorColumn(options.text_column, parts=True)
     roles = _choose_roles(paths[0], options)
     shards = [VectorShard("", path, *sides, roles) for path in paths]
     return list_vector_shards(spec, find_common_root(paths), shards, sizes)

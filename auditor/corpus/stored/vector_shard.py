@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,27 @@ class VectorColumn:
 
     column: str
 
+    parts: bool = False  # whether a row may be a list of vectors, those of the parts of a caption
+
     def check(self, schema: pa.Schema, path: str) -> None:
         if self.column not in schema.names:
             raise CorpusError(f"no column {self.column!r}: {path} has {', '.join(schema.names[:30])}")
         column_type = schema.field(self.column).type
-        lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-        if not any(check(column_type) for check in lists) or not pa.types.is_floating(column_type.value_type):
+        vector_type = column_type.value_type if self.parts and has_parts(column_type) else column_type
+        if not is_list(vector_type) or not pa.types.is_floating(vector_type.value_type):
             raise CorpusError(f"column {self.column!r} of {path} is {column_type}, not a list of floats")
 
 
 VectorPlace = MatrixFile | VectorColumn
+
+
+def is_list(column_type: pa.DataType) -> bool:
+    return any(check(column_type) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def has_parts(column_type: pa.DataType) -> bool:
+    """Whether each row of a column is a list of vectors."""
+    return is_list(column_type) and is_list(column_type.value_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ class StoredVectors:
 
     values: npt.NDArray[np.floating[Any]]  # (N, D); undefined in rows of another width
     widths: Ints  # (N,)
+    parts: Ints | None = None  # (R,) number of vectors of each row, if a row is a list of them; N is their sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +174,10 @@ class VectorShard:
         if isinstance(side, OpenMatrix):
             return StoredVectors(side.read(first, last), np.full(last - first, side.width, np.int64))
         assert batch is not None
-        return read_vector_column(batch.column(side.column), self.dim)
+        column = batch.column(side.column)
+        if not has_parts(column.type):
+            return read_vector_column(column, self.dim)
+        return replace(read_vector_column(column.flatten(), self.dim), parts=count_row_widths(column))
 
 
 def read_vector_column(lists: pa.Array, dim: int) -> StoredVectors:
@@ -184,6 +199,7 @@ def count_row_widths(lists: pa.Array) -> npt.NDArray[np.int64]:
 
 def find_usual_width(lists: pa.Array) -> int:
     """Return the most frequent width, or 0 if no row has a vector."""
+    lists = lists.flatten() if has_parts(lists.type) else lists
     widths = count_row_widths(lists)
     widths = widths[widths > 0]
     return int(np.bincount(widths).argmax()) if len(widths) else 0

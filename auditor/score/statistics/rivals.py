@@ -14,8 +14,8 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from auditor.score.statistics.siblings import Siblings, concatenate_ranges
-from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors
+from auditor.score.statistics.siblings import Siblings
+from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Ints, MediaVectors, concatenate_ranges
 
 # w in the margin s - w (r_visual + r_text), chosen on captions of similar photos, which the margin detects best if each
 # medium has one caption. A low margin does not mean that the caption is wrong: a right but plain one has many rivals.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.vectors import Bools, Floats, Ints, MediaVectors
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, concatenate_ranges
 
 MOST_SIBLINGS = 8  # upper limit per caption, for media with very many captions
 NEARLY_EQUAL = 0.98  # cosine from which one caption repeats another: it is no second opinion
@@ -36,12 +36,6 @@ class Siblings:
         position = concatenate_ranges(first, size)
         captions, row = np.unique(self.row[position], return_inverse=True)
         return Siblings(np.repeat(np.arange(len(pairs)), size), row, self.text[captions], self.similarity[captions])
-
-
-def concatenate_ranges(first: Ints, size: Ints) -> Ints:
-    """first[0], first[0] + 1, ..., first[1], ...: `size` numbers from each `first` on."""
-    numbers: Ints = np.arange(int(size.sum())) + np.repeat(first - (np.cumsum(size) - size), size)
-    return numbers
 
 
 def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings | None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditor.score.statistics.siblings import concatenate_ranges
-from auditor.vectors import Floats, Ints
+from auditor.vectors import Floats, Ints, concatenate_ranges
 
 TEMPLATE = "a {}"
 VOCABULARY_SIZE = 50_000  # the most frequent words of a corpus
