@@ -83,8 +83,8 @@ def place_captions(
         record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
         if not options.caption_fields:
             plain = None if is_one_place else TEXT
-            kept, before = by_source.get(plain, []), original_by_source.get(plain, [])
-            record = rewrite_record(fields, before, kept, whole=whole)
+            plain_originals, plain_captions = original_by_source.get(plain, []), by_source.get(plain, [])
+            record = rewrite_record(fields, plain_originals, plain_captions, whole=whole)
         record |= {"caption_sources": list(sources)} if is_one_place and "caption_sources" in fields else {}
         changed[names.record] = (
             _encode_like(members[names.record], record) if record != fields else members[names.record]
