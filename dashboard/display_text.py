@@ -139,8 +139,8 @@ def render_caption_parts(row: Mapping[str, Any]) -> str:
         else html.escape(span.text)
         for span in spans
     ]
-    rest = html.escape(row["caption"][sum(len(span.text) for span in spans) :])
-    return f'<p class="caption-parts">{"".join(parts)}{rest}</p>'
+    ending = html.escape(row["caption"][sum(len(span.text) for span in spans) :])
+    return f'<p class="caption-parts">{"".join(parts)}{ending}</p>'
 
 
 def style_heat_table(records: Sequence[Mapping[str, Any]]) -> Any:

@@ -133,9 +133,9 @@ def split_sentence(caption: str, start: int, end: int, count_tokens: CountTokens
 def find_cut(caption: str, start: int, end: int, target: int) -> int:
     """The best place near `target` at which caption[start:end] can be cut: after a clause, a word or a character."""
     reach = (end - start) // 4
-    near = range(max(start + 1, target - reach), min(end, target + reach + 1))
+    middle = range(max(start + 1, target - reach), min(end, target + reach + 1))
     for pattern in (_CLAUSE, _SPACE):
-        places = [match.end() for match in pattern.finditer(caption, near.start, near.stop)]
+        places = [match.end() for match in pattern.finditer(caption, middle.start, middle.stop)]
         inside = [place for place in places if caption[start:place].strip() and caption[place:end].strip()]
         if inside:
             return min(inside, key=lambda place: abs(place - target))

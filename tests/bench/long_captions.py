@@ -129,8 +129,10 @@ def run(photos: Photos, kind: str, encoder: CachedEncoder) -> list[Row]:
     rows = []
     for name, text in candidates.items():
         rows.append(describe(made, kind, f"cosine, {name}", -np.einsum("nd,nd->n", photos.visual, text)))
-        rows.append(describe(made, kind, f"p_mismatch, {name}", estimate_p(photos, text)[1]))
+        if kind == "caption":
+            rows.append(describe(made, kind, f"p_mismatch, {name}", estimate_p(photos, text)[1]))
     reference, p = estimate_p(photos, vectors.text)
+    rows.append(describe(made, kind, "p_mismatch", p))
     scores = judge_captions(reference, vectors.parts, p, fit_parts(reference, vectors.parts, p))
     rows.append(describe(made, kind, "cosine, least similar part", -scores.similarity))
     rows.append(describe(made, kind, "p_part_mismatch", scores.p))

@@ -2,7 +2,14 @@
 
 import pandas as pd
 
-from dashboard.display_text import describe_scores, describe_span, format_number, heat_colors, shorten_text
+from dashboard.display_text import (
+    describe_scores,
+    describe_span,
+    format_number,
+    heat_colors,
+    render_caption_parts,
+    shorten_text,
+)
 
 
 def test_scores_in_words() -> None:
@@ -35,3 +42,13 @@ def test_a_heat_table_is_deeper_in_color_where_numbers_are_worse() -> None:
 
 def opacity(style: str) -> float:
     return float(style.rpartition(",")[2].rstrip(")")) if style else 0.0
+
+
+def test_weak_parts_of_a_caption_are_marked_and_escaped() -> None:
+    row = {"caption": "A <b> runs. A cat. More", "part_ends": "11 18", "part_probabilities": "0.020 0.970"}
+    assert render_caption_parts(row) == (
+        '<p class="caption-parts">A &lt;b&gt; runs.<mark title="probability of a mismatch"> A cat. '
+        "<small>0.97</small></mark> More</p>"
+    )
+    assert render_caption_parts(row | {"part_probabilities": "0.020 0.030"}) == ""
+    assert render_caption_parts({"caption": None}) == ""

@@ -1,9 +1,9 @@
 """The probability that some part of a caption does not describe the medium, for captions of several parts.
 
-Each part is judged like a caption of its own whose siblings are the other parts: the statistic, the null density from
-random re-pairings and the curve are those of p_mismatch, fitted to the parts of captions that are not mismatched as a
-whole. With q_i the probability of part i under that condition and p that of the whole caption, part i is mismatched
-with the probability p + (1 - p) q_i, and some part with 1 - (1 - p) prod(1 - q_i).
+Each part is judged like a caption whose siblings are the other parts, and the other captions of its medium: the
+statistic, the null density from random re-pairings and the curve are those of p_mismatch, fitted to the parts of
+captions that are not mismatched as a whole. With q_i the probability of part i under that condition and p that of the
+whole caption, part i is mismatched with the probability p + (1 - p) q_i, and some part with 1 - (1 - p) prod(1 - q_i).
 
 Some sentences say nothing about a medium ("The background is blurred."): their true pairs look like re-pairings. The
 share of mismatches among the most similar parts of other captions shows it. If nearly all of them look mismatched, the
@@ -19,7 +19,7 @@ import numpy as np
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.mismatch_statistic import compute_statistic
 from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, find_runs, iterate_blocks, measure_pairs
-from auditor.score.statistics.siblings import collect_siblings
+from auditor.score.statistics.siblings import collect_siblings, merge_siblings
 from auditor.vectors import Bools, Floats, Ints, PartVectors
 
 REFERENCE_PARTS = 4096  # drawn at random, with which all parts are compared
@@ -97,9 +97,9 @@ def fit_parts(
         return None
     p, deviation = estimate_probabilities(model, sample, sample), model.statistic.null_cosines.text_deviation
     doubts = PartDoubts(sample.text, sample.group, p, deviation)
-    judged = np.flatnonzero(doubts.find_judged(sample))
-    if len(judged) < len(sample):
-        sample = sample.take(judged)
+    usable = np.flatnonzero(doubts.find_judged(sample))
+    if len(usable) < len(sample):
+        sample = sample.take(usable)
         model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0)
     return PartModel(sample, model, doubts) if model is not None else None
 
@@ -111,16 +111,19 @@ def estimate_probabilities(model: MismatchModel, pairs: PairEmbeddings, referenc
 
 
 def expand_parts(pairs: PairEmbeddings, parts: PartVectors, rows: Ints) -> PairEmbeddings:
-    """The parts of these captions as pairs; the other parts of a medium are siblings."""
+    """The parts of these captions as pairs; siblings are the other parts, and the other captions of the medium."""
     chosen = parts.take(rows)
     owner = rows[chosen.find_owners()]
-    media, text, group = pairs.media.take(owner), chosen.vectors.astype(np.float32), pairs.group[owner]
-    return PairEmbeddings(media, text, group, siblings=collect_siblings(group, media, text) if len(owner) else None)
+    media, text = pairs.media.take(owner), chosen.vectors.astype(np.float32)
+    siblings = collect_siblings(owner, media, text) if len(owner) else None
+    if pairs.siblings is not None and len(owner):
+        siblings = merge_siblings(siblings, pairs.siblings.take(owner))
+    return PairEmbeddings(media, text, pairs.group[owner], siblings=siblings)
 
 
 def judge_captions(pairs: PairEmbeddings, parts: PartVectors, p: Floats, model: PartModel | None) -> PartScores:
     """Judge the parts of captions (N) with the probabilities p (N,); without a model, or p, there is no probability."""
-    weakest, lowest, some = (np.full(len(pairs), np.nan, np.float32) for _ in range(3))
+    weakest, lowest, p_of_captions = (np.full(len(pairs), np.nan, np.float32) for _ in range(3))
     p_of_parts = [np.zeros(0, np.float32)]
     for rows in iterate_captions(pairs.group, parts.counts):
         counts = parts.counts[rows]
@@ -129,11 +132,11 @@ def judge_captions(pairs: PairEmbeddings, parts: PartVectors, p: Floats, model: 
         similarity = expanded.media.own_similarity(expanded.text)
         lowest[rows] = np.minimum.reduceat(similarity, first)
         q = np.full(len(owner), np.nan, np.float32) if model is None else model.judge(expanded)
-        some[rows] = 1 - (1 - p[rows]) * np.multiply.reduceat(1 - q, first)
+        p_of_captions[rows] = 1 - (1 - p[rows]) * np.multiply.reduceat(1 - q, first)
         p_of_parts.append(p[rows][owner] + (1 - p[rows][owner]) * q)
         order = np.lexsort((similarity, -np.nan_to_num(q), owner))  # of each caption, the most doubtful part first
         weakest[rows] = order[first] - first
-    return PartScores(weakest, lowest, some, np.concatenate(p_of_parts))
+    return PartScores(weakest, lowest, p_of_captions, np.concatenate(p_of_parts))
 
 
 def iterate_captions(group: Ints, counts: Ints) -> Iterator[Ints]:

@@ -84,3 +84,16 @@ def concatenate_siblings(parts: Sequence[Siblings | None], counts: Sequence[int]
             captions += len(part.text)
         pairs += count
     return Siblings(*map(np.concatenate, zip(*columns, strict=True))) if columns else None
+
+
+def merge_siblings(first: Siblings | None, second: Siblings) -> Siblings:
+    """The siblings of the same pairs from two sources."""
+    if first is None:
+        return second
+    owner = np.concatenate([first.owner, second.owner])
+    row = np.concatenate([first.row, second.row + len(first.text)])
+    order = np.argsort(owner, kind="stable")
+    text, similarity = (
+        np.concatenate(sides) for sides in ((first.text, second.text), (first.similarity, second.similarity))
+    )
+    return Siblings(owner[order], row[order], text, similarity)

@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from auditor.score.statistics.siblings import Siblings, collect_siblings, concatenate_siblings, pair_sibling_rows
+from auditor.score.statistics.siblings import (
+    Siblings,
+    collect_siblings,
+    concatenate_siblings,
+    merge_siblings,
+    pair_sibling_rows,
+)
 from auditor.vectors import MediaVectors
 
 
@@ -39,3 +45,15 @@ def test_parts_are_joined_in_order() -> None:
     assert both is not None
     assert both.owner.tolist() == [0, 1, 5, 6] and both.row.tolist() == [1, 0, 3, 2] and len(both.text) == 4
     assert concatenate_siblings([None, None], [1, 1]) is None
+
+
+def test_merged_siblings_are_those_of_both_records() -> None:
+    text = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    numbers = np.arange(6, dtype=np.float32)
+    one = Siblings(np.array([0, 0, 2]), np.array([1, 2, 0]), text[:3], numbers[:3])
+    other = Siblings(np.array([0, 1]), np.array([0, 2]), text[3:], numbers[3:])
+    merged = merge_siblings(one, other)
+    assert merged.owner.tolist() == [0, 0, 0, 1, 2]
+    np.testing.assert_array_equal(merged.text[merged.row], text[[1, 2, 3, 5, 0]])
+    assert merged.similarity[merged.row].tolist() == [1, 2, 3, 5, 0]
+    assert merge_siblings(None, other) is other
