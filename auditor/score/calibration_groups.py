@@ -29,7 +29,8 @@ from auditor.vectors import Ints
 
 LANGUAGE, SOURCE = "language", "caption_source"
 REST = ""  # the name of the pairs without a group of their own
-GROUP_TYPES = ("string", "bool", "int64")  # of columns of stored embeddings
+NAMES = ("string", "bool")  # types of columns of stored embeddings whose values may name groups ...
+GROUP_TYPES = (*NAMES, "int64")  # ... and of those that may be chosen: bins of a score would be numbers
 MOST_GROUPS = 64  # values of a column
 SMALLEST_GROUP = 30  # different captions and media
 LARGE_GROUP = 250  # pairs from which a group of a chosen column is calibrated by itself even if it does not differ
@@ -38,15 +39,18 @@ MOST_EXCESS = 3.0  # of the log odds of a group; certain mismatches stay certain
 EFFECT = 0.05  # least likelihood ratio per medium: in a large sample, topics differ a little too
 
 
-def list_carried_columns(folder: Folder) -> list[str]:
-    """The columns of stored embeddings that can name groups."""
+def list_carried_columns(folder: Folder, types: Sequence[str] = GROUP_TYPES) -> list[str]:
+    """The columns of stored embeddings with these types that can name groups."""
     sources = [source for source in find_column_sources(folder) if source.name == CARRIED]
-    return [name for source in sources for name, kind in source.columns.items() if kind in GROUP_TYPES]
+    columns = [column for source in sources for column in source.columns.items()]
+    return [name for name, kind in columns if kind in types and name not in FACTS]
 
 
 def list_group_columns(folder: Folder, calibrate_by: str) -> list[str]:
-    """The columns of stored embeddings that are needed to calibrate by this column."""
-    return [name for name in list_carried_columns(folder) if calibrate_by in (AUTO, name) and name not in FACTS]
+    """The columns of stored embeddings that are needed to calibrate by this column; numbers only if it names them."""
+    if calibrate_by == AUTO:
+        return list_carried_columns(folder, NAMES)
+    return [name for name in list_carried_columns(folder) if name == calibrate_by]
 
 
 def check_column(folder: Folder, carry: Sequence[str], column: str) -> None:
@@ -90,7 +94,8 @@ def read_candidates(facts: pa.Table, calibrate_by: str) -> dict[str, list[str | 
             )
         return columns
     names = [LANGUAGE, SOURCE, *(name for name in facts.column_names if name not in FACTS)]
-    names += [name for record in read_carried_records(facts) for name in record if name not in FACTS]
+    items = [item for record in read_carried_records(facts) for item in record.items()]
+    names += [name for name, value in items if name not in FACTS and isinstance(value, str | bool)]
     columns = read_columns(facts, dict.fromkeys(names))
     return {name: values for name, values in columns.items() if name == LANGUAGE or has_groups(values)}
 

@@ -8,7 +8,7 @@ swapped, within the groups or across them. For each group: false mismatches (sou
 and the error of the estimated share, calibrated together and by groups (`auto`). `--small`: groups of 30 to 250 pairs.
 `--stamps`: pictures of Debian's tuxpaint-stamps-default (TUXPAINT_STAMPS names another folder) with captions in
 English and in languages that the model has never seen. Settings were chosen on the 500 photos of `tune`; the others are
-reported. Writes bench-results/calibration_groups*.json.
+reported. Keeps its figures in bench-results/calibration_groups/, so that it goes on where it was interrupted.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -241,21 +242,23 @@ def main() -> None:
     tar, limit = PARTS[options.part]
     photos = load_photos(shared, limit, tar)
     lines = []
-    for kind in options.kinds:
-        for captions in options.captions:
-            for size in SIZES if options.small else (None,):
-                for seed in options.seeds:
-                    whole = build(shared, photos, kind, captions, seed, size)
-                    for rate, across in SWAPS:
-                        corpus = swap(whole, kind, rate, across, seed)
-                        swaps = "none" if not rate else "across" if across else "within"
-                        label = {"kind": kind, "captions": captions, "size": size, "rate": rate, "swaps": swaps}
-                        lines += [line for line in measure(corpus, label) if size is None or line["group"] == "second"]
-    keys = ["kind", "captions", "size" if options.small else "swaps", "group"]
-    print_table(summarize(lines, keys))
-    RESULTS.mkdir(exist_ok=True)
-    name = f"calibration_groups-{options.part}-{'small-' if options.small else ''}{'-'.join(options.kinds)}.json"
-    (RESULTS / name).write_text(json.dumps(lines, indent=1))
+    sizes = SIZES if options.small else (None,)
+    for kind, captions, size, seed in product(options.kinds, options.captions, sizes, options.seeds):
+        label = {"part": options.part, "kind": kind, "captions": captions, "size": size, "seed": seed}
+        file = RESULTS / "calibration_groups" / ("-".join(map(str, label.values())) + ".json")
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(list(measure_swaps(build(shared, photos, kind, captions, seed, size), label))))
+        lines += [line for line in json.loads(file.read_text()) if size is None or line["group"] == "second"]
+    print_table(summarize(lines, ["kind", "captions", "size" if options.small else "swaps", "group"]))
+
+
+def measure_swaps(whole: Corpus, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The lines of a corpus with each rate of swapped captions."""
+    for rate, across in SWAPS:
+        swaps = "none" if not rate else "across" if across else "within"
+        corpus = swap(whole, label["kind"], rate, across, label["seed"])
+        yield from measure(corpus, {**label, "rate": rate, "swaps": swaps})
 
 
 if __name__ == "__main__":
