@@ -232,6 +232,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=[*LANGUAGES, *GEOMETRIES, "none"])
     parser.add_argument("--captions", nargs="+", type=int, default=[1, 5])
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--rates", nargs="+", type=float, default=sorted({rate for rate, _ in SWAPS}))
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stamps", action="store_true")
     options = parser.parse_args()
@@ -243,22 +244,20 @@ def main() -> None:
     photos = load_photos(shared, limit, tar)
     lines = []
     sizes = SIZES if options.small else (None,)
-    for kind, captions, size, seed in product(options.kinds, options.captions, sizes, options.seeds):
-        label = {"part": options.part, "kind": kind, "captions": captions, "size": size, "seed": seed}
+    for kind, captions, size, seed, (rate, across) in product(
+        options.kinds, options.captions, sizes, options.seeds, SWAPS
+    ):
+        if rate not in options.rates:
+            continue
+        label = {"part": options.part, "kind": kind, "captions": captions, "size": size, "seed": seed, "rate": rate}
+        label["swaps"] = "none" if not rate else "across" if across else "within"
         file = RESULTS / "calibration_groups" / ("-".join(map(str, label.values())) + ".json")
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(list(measure_swaps(build(shared, photos, kind, captions, seed, size), label))))
+            corpus = swap(build(shared, photos, kind, captions, seed, size), kind, rate, across, seed)
+            file.write_text(json.dumps(list(measure(corpus, label))))
         lines += [line for line in json.loads(file.read_text()) if size is None or line["group"] == "second"]
     print_table(summarize(lines, ["kind", "captions", "size" if options.small else "swaps", "group"]))
-
-
-def measure_swaps(whole: Corpus, label: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of a corpus with each rate of swapped captions."""
-    for rate, across in SWAPS:
-        swaps = "none" if not rate else "across" if across else "within"
-        corpus = swap(whole, label["kind"], rate, across, label["seed"])
-        yield from measure(corpus, {**label, "rate": rate, "swaps": swaps})
 
 
 if __name__ == "__main__":
