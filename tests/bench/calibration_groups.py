@@ -204,9 +204,11 @@ def summarize(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict
     return rows
 
 
-def measure_stamps(shared: Path) -> list[dict[str, Any]]:
+def measure_stamps(shared: Path, step: int) -> list[dict[str, Any]]:
     """For each language of the stamps: the share of its pairs that are judged and called mismatched."""
-    stamps, languages = load_stamps(shared, ("en", "de", "fr", "es", "it", "pl", "tr", "vi", "ja", "el", "ru", "ar"))
+    stamps, languages = load_stamps(
+        shared, ("en", "de", "fr", "es", "it", "pl", "tr", "vi", "ja", "el", "ru", "ar"), step
+    )
     reference = reference_of(stamps.visual[stamps.media], stamps.text, stamps.captions, stamps.media, stamps.scale)
     spoken, detected = np.array(languages), detect_languages(stamps.captions)
     corpus = Corpus(reference, spoken != "en", np.zeros(len(spoken), bool))
@@ -235,10 +237,11 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=sorted({rate for rate, _ in SWAPS}))
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stamps", action="store_true")
+    parser.add_argument("--step", type=int, default=1, help="take every step-th picture of the stamps")
     options = parser.parse_args()
     shared = Path(__file__).resolve().parents[3] / "shared"
     if options.stamps:
-        print_table(measure_stamps(shared))
+        print_table(measure_stamps(shared, options.step))
         return
     tar, limit = PARTS[options.part]
     photos = load_photos(shared, limit, tar)

@@ -77,10 +77,10 @@ def read_title(svg: Path) -> str:
     return ""
 
 
-def load_stamps(shared: Path, languages: Sequence[str] = LANGUAGES) -> tuple[Photos, list[str]]:
-    """Pictures with one caption in each language that has it, and the language of each caption."""
+def load_stamps(shared: Path, languages: Sequence[str] = LANGUAGES, step: int = 1) -> tuple[Photos, list[str]]:
+    """Every `step`-th picture with one caption in each language that has it, and the language of each caption."""
     files, captions, media, spoken = [], [], [], []
-    for picture in sorted(STAMPS.rglob("*.png")):
+    for picture in sorted(STAMPS.rglob("*.png"))[::step]:
         text = picture.with_suffix(".txt")
         if not text.exists():
             continue
