@@ -131,12 +131,12 @@ def build_pair_counts(
     """Pairs aggregated by kind and calibration group, p and score, as PairCounts."""
     rounds = min((len(models[kind].bootstrap) for kind in {kind for kind, _ in groups} if kind in models), default=0)
     resampled = np.tile(p, (rounds, 1))
-    for kind, name in set(groups):
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    member = np.array([numbers[group] for group in groups])
+    for (kind, name), number in numbers.items():
         if kind not in models:
             continue
-        model = models[kind].of_group(name)
-        is_member = np.array([group == (kind, name) for group in groups])
-        rows = np.flatnonzero(is_member & np.isfinite(score))
+        model, rows = models[kind].of_group(name), np.flatnonzero((member == number) & np.isfinite(score))
         for index in range(rounds):
             resampled[index, rows] = np.interp(score[rows], model.score, model.bootstrap[index])
     return PairCounts(step, pairs, p, resampled)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from auditor.audit_folder.extra_columns import CARRIED, find_column_sources
 from auditor.audit_folder.folder import Folder
+from auditor.corpus.caption_text import parse_record
 from auditor.errors import AuditorError
 from auditor.schema import COLUMNS, FACTS
 from auditor.score.score_config import AUTO, BY_KIND
@@ -29,24 +30,28 @@ from auditor.vectors import Ints
 
 SOURCE = "caption_source"  # the column
 REST = ""  # the name of the pairs without a group of their own
-GROUP_TYPES = ("string", "bool", "int64")  # of columns of stored embeddings
+NAMES = ("string", "bool")  # types of columns of stored embeddings whose values may name groups ...
+GROUP_TYPES = (*NAMES, "int64")  # ... and of those that may be chosen: bins of a score would be numbers
 MOST_GROUPS = 64  # values of a column
 SMALLEST_GROUP = 30  # different captions and media
 LARGE_GROUP = 250  # pairs from which a group of a chosen column is calibrated by itself even if it does not differ
-DIFFERENT = 30.0  # likelihood ratio; groups that do not differ stay below 12 (tests/bench/calibration_groups.py)
-MOST_EXCESS = 3.0  # of the log odds of a group; certain mismatches stay certain
+DIFFERENT = 30.0  # likelihood ratio; random groups stay below 15 (tests/score/statistics/test_group_difference.py)
 EFFECT = 0.05  # least likelihood ratio per medium: in a large sample, topics differ a little too
+MOST_EXCESS = 3.0  # of the log odds of a group; certain mismatches stay certain
 
 
-def list_carried_columns(folder: Folder) -> list[str]:
-    """The columns of stored embeddings that can name groups."""
+def list_carried_columns(folder: Folder, types: Sequence[str] = GROUP_TYPES) -> list[str]:
+    """The columns of stored embeddings with these types that can name groups."""
     sources = [source for source in find_column_sources(folder) if source.name == CARRIED]
-    return [name for source in sources for name, kind in source.columns.items() if kind in GROUP_TYPES]
+    columns = [column for source in sources for column in source.columns.items()]
+    return [name for name, kind in columns if kind in types and name not in FACTS]
 
 
 def list_group_columns(folder: Folder, calibrate_by: str) -> list[str]:
-    """The columns of stored embeddings that are needed to calibrate by this column."""
-    return [name for name in list_carried_columns(folder) if calibrate_by in (AUTO, name) and name not in FACTS]
+    """The columns of stored embeddings that are needed to calibrate by this column; numbers only if it names them."""
+    if calibrate_by == AUTO:
+        return list_carried_columns(folder, NAMES)
+    return [name for name in list_carried_columns(folder) if name == calibrate_by]
 
 
 def check_column(folder: Folder, carry: Sequence[str], column: str) -> None:
@@ -62,19 +67,21 @@ def check_column(folder: Folder, carry: Sequence[str], column: str) -> None:
 
 def read_columns(facts: pa.Table, names: Iterable[str]) -> dict[str, list[str | None]]:
     """The values of columns of the facts, or of columns that were carried into the audit, as texts."""
-    return {name: read_column(facts, name) for name in names}
-
-
-def read_column(facts: pa.Table, name: str) -> list[str | None]:
-    if name in facts.column_names:
-        values: Iterable[Any] = facts[name].to_pylist()
-    else:
-        values = (record.get(name) for record in read_carried_records(facts))
-    return [None if value is None else str(value) for value in values]
+    stored, names = facts.column_names, list(names)
+    records = [] if set(names) <= set(stored) else read_carried_records(facts)
+    columns = {
+        name: facts[name].to_pylist() if name in stored else [record.get(name) for record in records] for name in names
+    }
+    return {name: [format_value(value) for value in values] for name, values in columns.items()}
 
 
 def read_carried_records(facts: pa.Table) -> list[dict[str, Any]]:
-    return [json.loads(text) if text else {} for text in facts["carried"].to_pylist()]
+    return [(text and parse_record(text)) or {} for text in facts["carried"].to_pylist()]
+
+
+def format_value(value: Any) -> str | None:
+    """A value as the views of an audit show it."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def read_candidates(facts: pa.Table, calibrate_by: str) -> dict[str, list[str | None]]:
@@ -90,7 +97,8 @@ def read_candidates(facts: pa.Table, calibrate_by: str) -> dict[str, list[str | 
             )
         return columns
     names = [LANGUAGE, SOURCE, *(name for name in facts.column_names if name not in FACTS)]
-    names += [name for record in read_carried_records(facts) for name in record if name not in FACTS]
+    items = [item for record in read_carried_records(facts) for item in record.items()]
+    names += [name for name, value in items if name not in FACTS and isinstance(value, str | bool)]
     columns = read_columns(facts, dict.fromkeys(names))
     return {name: values for name, values in columns.items() if name == LANGUAGE or has_groups(values)}
 
@@ -120,7 +128,7 @@ class CalibrationGroups:
 
     def assign(self, facts: pa.Table) -> npt.NDArray[np.object_]:
         """The name of the calibration of each row."""
-        values = read_column(facts, self.column) if self.column else [REST] * facts.num_rows
+        values = read_columns(facts, [self.column])[self.column] if self.column else [REST] * facts.num_rows
         return np.array([value if value in self.calibrations else REST for value in values], object)
 
 
@@ -128,7 +136,8 @@ def choose_groups(
     reference: ReferenceSample, columns: ColumnValues, calibrate_by: str, seed: int = 0
 ) -> tuple[str, dict[str, Ints]]:
     """The column whose groups differ most, and the rows of those that are calibrated by themselves; or none."""
-    choice: tuple[float, str, dict[str, Ints]] = 0.0, "", {}
+    choice: tuple[str, dict[str, Ints]] = "", {}
+    largest = -np.inf
     for column in columns if calibrate_by == AUTO else {calibrate_by} & set(columns):
         groups = find_large_groups(reference, columns[column])
         if not groups or (calibrate_by == AUTO and len(groups) == 1):
@@ -139,8 +148,9 @@ def choose_groups(
             for (name, rows), ratio in zip(groups.items(), ratios.tolist(), strict=True)
             if ratio >= max(DIFFERENT, EFFECT * len(rows)) or (calibrate_by != AUTO and len(rows) >= LARGE_GROUP)
         }
-        choice = max(choice, (float(ratios.sum()), column, apart), key=lambda option: option[0] if option[2] else -1.0)
-    return choice[1:]
+        if apart and ratios.sum() > largest:
+            largest, choice = ratios.sum(), (column, apart)
+    return choice
 
 
 def find_large_groups(reference: ReferenceSample, values: Sequence[str | None]) -> dict[str, Ints]:

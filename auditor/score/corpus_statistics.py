@@ -114,7 +114,8 @@ class KindContext:
     @property
     def columns(self) -> list[str]:
         """The columns that decide how a pair is judged."""
-        return [*self.competence.list_blind_columns(), *filter(None, [self.calibration.column])]
+        names = [*self.competence.list_blind_columns(), self.calibration.column]
+        return list(dict.fromkeys(filter(None, names)))
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics for the manifest."""

@@ -8,7 +8,7 @@ swapped, within the groups or across them. For each group: false mismatches (sou
 and the error of the estimated share, calibrated together and by groups (`auto`). `--small`: groups of 30 to 250 pairs.
 `--stamps`: pictures of Debian's tuxpaint-stamps-default (TUXPAINT_STAMPS names another folder) with captions in
 English and in languages that the model has never seen. Settings were chosen on the 500 photos of `tune`; the others are
-reported. Writes bench-results/calibration_groups*.json.
+reported. Keeps its figures in bench-results/calibration_groups/, so that it goes on where it was interrupted.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +204,11 @@ def summarize(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict
     return rows
 
 
-def measure_stamps(shared: Path) -> list[dict[str, Any]]:
+def measure_stamps(shared: Path, step: int) -> list[dict[str, Any]]:
     """For each language of the stamps: the share of its pairs that are judged and called mismatched."""
-    stamps, languages = load_stamps(shared, ("en", "de", "fr", "es", "it", "pl", "tr", "vi", "ja", "el", "ru", "ar"))
+    stamps, languages = load_stamps(
+        shared, ("en", "de", "fr", "es", "it", "pl", "tr", "vi", "ja", "el", "ru", "ar"), step
+    )
     reference = reference_of(stamps.visual[stamps.media], stamps.text, stamps.captions, stamps.media, stamps.scale)
     spoken, detected = np.array(languages), detect_languages(stamps.captions)
     corpus = Corpus(reference, spoken != "en", np.zeros(len(spoken), bool))
@@ -231,31 +234,33 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=[*LANGUAGES, *GEOMETRIES, "none"])
     parser.add_argument("--captions", nargs="+", type=int, default=[1, 5])
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--rates", nargs="+", type=float, default=sorted({rate for rate, _ in SWAPS}))
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stamps", action="store_true")
+    parser.add_argument("--step", type=int, default=1, help="take every step-th picture of the stamps")
     options = parser.parse_args()
     shared = Path(__file__).resolve().parents[3] / "shared"
     if options.stamps:
-        print_table(measure_stamps(shared))
+        print_table(measure_stamps(shared, options.step))
         return
     tar, limit = PARTS[options.part]
     photos = load_photos(shared, limit, tar)
     lines = []
-    for kind in options.kinds:
-        for captions in options.captions:
-            for size in SIZES if options.small else (None,):
-                for seed in options.seeds:
-                    whole = build(shared, photos, kind, captions, seed, size)
-                    for rate, across in SWAPS:
-                        corpus = swap(whole, kind, rate, across, seed)
-                        swaps = "none" if not rate else "across" if across else "within"
-                        label = {"kind": kind, "captions": captions, "size": size, "rate": rate, "swaps": swaps}
-                        lines += [line for line in measure(corpus, label) if size is None or line["group"] == "second"]
-    keys = ["kind", "captions", "size" if options.small else "swaps", "group"]
-    print_table(summarize(lines, keys))
-    RESULTS.mkdir(exist_ok=True)
-    name = f"calibration_groups-{options.part}-{'small-' if options.small else ''}{'-'.join(options.kinds)}.json"
-    (RESULTS / name).write_text(json.dumps(lines, indent=1))
+    sizes = SIZES if options.small else (None,)
+    for kind, captions, size, seed, (rate, across) in product(
+        options.kinds, options.captions, sizes, options.seeds, SWAPS
+    ):
+        if rate not in options.rates:
+            continue
+        label = {"part": options.part, "kind": kind, "captions": captions, "size": size, "seed": seed, "rate": rate}
+        label["swaps"] = "none" if not rate else "across" if across else "within"
+        file = RESULTS / "calibration_groups" / ("-".join(map(str, label.values())) + ".json")
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            corpus = swap(build(shared, photos, kind, captions, seed, size), kind, rate, across, seed)
+            file.write_text(json.dumps(list(measure(corpus, label))))
+        lines += [line for line in json.loads(file.read_text()) if size is None or line["group"] == "second"]
+    print_table(summarize(lines, ["kind", "captions", "size" if options.small else "swaps", "group"]))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 The packages are installed by their name (`apt-get install openclipart-png openclipart-svg tuxpaint-stamps-default`).
 """
 
+import os
 import re
 import struct
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from auditor.vectors import Floats
 from tests.bench.flickr8k import CACHE, Photos, backbone, encode_photos, encoder
 
 DRAWINGS = Path("/usr/share/openclipart")
-STAMPS = Path("/usr/share/tuxpaint/stamps")
+STAMPS = Path(os.environ.get("TUXPAINT_STAMPS", "/usr/share/tuxpaint/stamps"))
 MOST_PIXELS = 20_000_000  # some drawings have 169 million
 LANGUAGES = ("en", "de", "ja")
 
@@ -76,10 +77,10 @@ def read_title(svg: Path) -> str:
     return ""
 
 
-def load_stamps(shared: Path, languages: Sequence[str] = LANGUAGES) -> tuple[Photos, list[str]]:
-    """Pictures with one caption in each language that has it, and the language of each caption."""
+def load_stamps(shared: Path, languages: Sequence[str] = LANGUAGES, step: int = 1) -> tuple[Photos, list[str]]:
+    """Every `step`-th picture with one caption in each language that has it, and the language of each caption."""
     files, captions, media, spoken = [], [], [], []
-    for picture in sorted(STAMPS.rglob("*.png")):
+    for picture in sorted(STAMPS.rglob("*.png"))[::step]:
         text = picture.with_suffix(".txt")
         if not text.exists():
             continue

@@ -14,13 +14,14 @@ from auditor.keep.thresholds import (
     NOTHING,
     PairCounts,
     ThresholdError,
+    build_pair_counts,
     choose_cut,
     compute_cuts,
     count_pairs,
 )
 from auditor.python_api import Audit
 from auditor.score.statistics import mismatch_statistic
-from auditor.score.statistics.mismatch import fit_mismatch
+from auditor.score.statistics.mismatch import combine_models, fit_mismatch
 from auditor.score.statistics.rivals import measure_pairs
 from tests.support.pair_counts import count_scores
 from tests.support.pairs import make_planted_pairs
@@ -52,6 +53,22 @@ def test_sums_equal_naive_ones() -> None:
         assert cut.left == pytest.approx(p[~gone].mean(), abs=1e-5)
         assert cut.left_low is not None and cut.left_high is not None and cut.left_low <= cut.left <= cut.left_high
         assert cut.removed == (p > np.float32(cut.max_p_mismatch)).sum()
+
+
+def test_each_calibration_group_is_resampled_by_its_own_curves() -> None:
+    first, second = (fit_mismatch(make_planted_pairs(300, rate, seed=3).reference, bootstraps=5) for rate in (0.1, 0.4))
+    assert first is not None and second is not None
+    model = combine_models({"": first, "de": second}, [300, 300], "language")
+    score = np.array([-2.0, 0.5, 0.5, 3.0])
+    names = [("image", None), ("image", None), ("image", "de"), ("image", "de")]
+    p = np.concatenate([first.p(score[:2]), second.p(score[2:])]).astype(float)
+    counts = build_pair_counts(names, np.floor(p * 1000).astype(int), np.ones(4), p, score, {"image": model})
+    for index in range(5):
+        naive = [
+            np.interp(s, m.score, m.bootstrap[index])
+            for s, m in zip(score, (first, first, second, second), strict=True)
+        ]
+        assert counts.resampled[index] == pytest.approx(naive)
 
 
 def test_lose_at_most_is_kept_over_many_corpora() -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from auditor.audit_folder.correction import apply_correction
 from auditor.python_api import Audit
 from auditor.review.correction_map import Correction
 from auditor.review.label_sample import CertifyError
-from auditor.review.recalibrate import recalibrate, remove_correction
+from auditor.review.recalibrate import correct_statistics, recalibrate, remove_correction
+from auditor.score.statistics.mismatch import MismatchModel, combine_models, fit_mismatch
 from tests.support.marks import mark_rows
+from tests.support.pairs import make_planted_pairs
 from tests.support.synthetic import write_audit
 
 
@@ -76,3 +79,24 @@ def test_scoring_again_makes_it_void(audit: Audit) -> None:
     known["statistics"]["image"]["pi0"] = 0.123
     manifest.write_text(json.dumps(known))
     assert Audit(audit.path).count("p_mismatch_without_labels IS NOT NULL") == 0
+
+
+def test_each_calibration_group_is_corrected_and_the_share_is_the_mean_of_theirs() -> None:
+    first, second = (fit_mismatch(make_planted_pairs(300, rate, seed=3).reference, bootstraps=5) for rate in (0.1, 0.4))
+    assert first is not None and second is not None
+    model = combine_models({"": first, "de": second}, [300, 100], "language")
+    mean, spread = {"image": 1.0}, {"image": 2.0}
+    correction = Correction(0.5, 0.8, 0.3, mean, spread, 100, 9.0, (np.eye(3) * 1e-4).tolist())
+    corrected = correct_statistics(model, "image", correction)
+    for name, part in model.groups.items():
+        curve = correction.p(part.curve, correction.z("image", part.score))
+        assert corrected["groups"][name]["curve"]["p"] == pytest.approx(curve)
+    shares = [corrected["groups"][name]["pi0"] for name in ("", "de")]
+    assert corrected["pi0"] == pytest.approx(np.average(shares, weights=[3, 1]))
+    stored = {"statistics": {"image": model.to_dict()}}
+    [applied] = apply_correction(stored, {"statistics": {"image": corrected}})["statistics"].values()
+    assert applied["groups"]["de"]["pi0"] == shares[1] and applied["groups"]["de"]["evidence"]
+    assert applied["groups"]["de"]["pi0_without_labels"] == second.pi0
+    assert MismatchModel.from_dict(applied).of_group("de").curve == pytest.approx(
+        corrected["groups"]["de"]["curve"]["p"]
+    )

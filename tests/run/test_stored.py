@@ -1,6 +1,8 @@
 """Audits of stored embeddings, from the published layouts to rows: no media, no model, every row accounted for."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from tests.support.stored import (
     make_pairs,
     make_vector_table,
     normalize_rows,
+    plant_related_pairs,
     write_clip_retrieval,
     write_datacomp,
 )
@@ -363,3 +366,55 @@ def test_on_s3_stored_embeddings_are_read_too(tmp_path: Path) -> None:
         store.pipe_file(f"/stored-datacomp/{path.name}", path.read_bytes())
     manifest = audit("datacomp:memory://stored-datacomp", tmp_path / "out")
     assert manifest.counts["status"] == {"ok": 600}
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An audit of two origins, one of which has another geometry; every fifth caption of the new one is swapped."""
+    place = tmp_path_factory.mktemp("grouped")
+    visual, text = plant_related_pairs(600)
+    gap = normalize_rows(np.random.default_rng(5).normal(size=(1, visual.shape[1])))
+    new = np.arange(600) % 2 == 0
+    swapped = np.flatnonzero(new)[::5]
+    text[swapped] = text[np.roll(swapped, 1)]
+    visual[new], text[new] = normalize_rows(visual[new] + gap), normalize_rows(text[new] - gap)
+    table = make_vector_table(visual, text, [f"a thing that has the number {row}" for row in range(600)])
+    table = table.append_column("origin", pa.array(["new" if row else "old" for row in new]))
+    table = table.append_column("swapped", pa.array(np.isin(np.arange(600), swapped)))
+    for part in range(2):
+        pq.write_table(table.slice(300 * part, 300), place / f"part-{part}.parquet")
+    columns = {"visual_column": "image_embedding", "text_column": "text_embedding"}
+    audit(str(place / "*.parquet"), place / "audit", logit_scale=20.0, **columns)
+    return place / "audit"
+
+
+def test_a_group_with_another_geometry_is_calibrated_by_itself(grouped: Path) -> None:
+    with Audit(grouped) as opened:
+        rows = opened.sql(
+            "SELECT origin, calibration_group, swapped, count(*) AS n, avg(p_mismatch) AS p, "
+            "avg(CAST(p_mismatch >= 0.5 AS INT)) AS flagged FROM samples WHERE no_estimate IS NULL GROUP BY ALL"
+        ).to_pylist()
+        summary, manifest = opened.summary(), opened.manifest
+        key = opened.sql("SELECT key FROM samples WHERE swapped AND no_estimate IS NULL LIMIT 1").to_pylist()[0]["key"]
+        explanation = opened.explain(key)
+    assert {(row["origin"], row["calibration_group"]) for row in rows} == {("new", "new"), ("old", None)}
+    assert all(row["flagged"] > 0.8 if row["swapped"] else row["flagged"] < 0.02 for row in rows)
+    statistics = manifest["statistics"]["image"]
+    assert statistics["calibrated_by"] == "origin" and set(statistics["groups"]) == {"", "new"}
+    pairs = sum(row["n"] for row in rows)
+    assert statistics["pi0"] == pytest.approx(sum(row["n"] * row["p"] for row in rows) / pairs, abs=1e-3)
+    members = [row for row in rows if row["origin"] == "new"]
+    group = statistics["groups"]["new"]
+    assert group["pairs"] == sum(row["n"] for row in members)
+    assert group["pi0"] == pytest.approx(sum(row["n"] * row["p"] for row in members) / group["pairs"], abs=1e-3)
+    assert group["pi0_low"] <= group["pi0"] <= group["pi0_high"]
+    assert re.search(r"calibrated by origin, mismatched: new about 2[01].*%.*, all others about 0", str(summary))
+    assert "caption and medium are hardly more similar than random pairs" in explanation.reasons
+
+
+def test_another_column_can_be_chosen_afterwards(grouped: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(grouped, tmp_path / "audit")
+    assert run_command_line(["score", str(folder), "--calibrate-by", "kind", "--quiet"]) == 0
+    with Audit(folder) as opened:
+        assert opened.sql("SELECT count(calibration_group) AS n FROM samples").to_pylist() == [{"n": 0}]
+        assert "calibrated by" not in str(opened.summary())

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit_folder.folder import Folder
@@ -95,3 +97,16 @@ def test_scoring_takes_the_shard_into_account(tmp_path: Path) -> None:
 
 def test_shards_without_samples_are_left_out(tmp_path: Path) -> None:
     assert count_log_odds(Folder(tmp_path), {}, "samples/00000.parquet").sum() == 0
+
+
+def test_the_share_of_a_calibration_group_counts_once(tmp_path: Path) -> None:
+    columns = {
+        "p_mismatch": [0.5, 0.5, None, 0.01],
+        "calibration_group": ["de", None, "de", "de"],
+        "kind": ["image"] * 4,
+    }
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    excess = 2.0
+    counts = count_log_odds(Folder(tmp_path), {("image", "de"): excess}, "rows.parquet")
+    odds = [-excess, 0.0, float(compute_log_odds(np.array([0.01]))[0]) - excess]
+    assert counts.tolist() == np.histogram(odds, EDGES)[0].tolist()
