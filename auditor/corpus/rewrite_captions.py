@@ -59,20 +59,22 @@ def place_captions(
     for caption, source in zip(captions, sources or [None] * len(captions), strict=True):
         by_source.setdefault(None if is_one_place else source, []).append(caption)
     texts = {source: f"{source}.{TEXT}" for source in by_source if source not in (None, TEXT, *options.caption_fields)}
-    changed = dict(members)
     texts.update(names.texts)
+    changed = dict(members)
     for source, name in texts.items():
-        lines = by_source.get(None if is_one_place else source, [])
         if source in by_source or _decode_member(members, options, name).strip():
+            lines = by_source.get(None if is_one_place else source, [])
             changed[name] = _encode_like(members.get(name, b""), "\n".join(lines))
-    if names.record is not None and fields is not None:
-        named = [name for name in options.caption_fields if name_source(name) not in names.texts]
-        record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
-        plain = by_source.get(None if is_one_place else TEXT, [])
-        record = record if options.caption_fields else rewrite_record(fields, plain)
-        record |= {"caption_sources": list(sources)} if is_one_place and "caption_sources" in fields else {}
-        changed[names.record] = _encode_like(members[names.record], record)
-    return changed
+    if names.record is None or fields is None:
+        return changed
+    if options.caption_fields:
+        listed = [name for name in options.caption_fields if name_source(name) not in names.texts]
+        record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in listed})
+    else:
+        record = rewrite_record(fields, by_source.get(None if is_one_place else TEXT, []))
+    if is_one_place and "caption_sources" in fields:
+        record["caption_sources"] = list(sources)
+    return {**changed, names.record: _encode_like(members[names.record], record)}
 
 
 def fill_fields(fields: Fields, kept_captions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
