@@ -169,6 +169,8 @@ def read_sample_captions(
 
     Captions of subtitles have no source.
     """
+    if "caption_sources" in record:  # of an export, which has all captions in one place
+        options = replace(options, caption_fields=())
     by_source = read_source_captions(names, record, decode, options)
     lines = tuple(chain.from_iterable(by_source.values()))
     cues = parse_subtitles(decode(names.subtitles))

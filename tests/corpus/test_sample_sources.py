@@ -202,5 +202,7 @@ def test_dropped_sources_leave_empty_places(
 def test_the_sources_of_an_export_are_read_again(tmp_path: Path) -> None:
     record = {"captions": ["p", "q"], "caption_sources": ["raw", None]}
     members = make_members("a", png="x", txt="p\nq", json=json.dumps(record))
-    samples, _ = read_samples(write_members(tmp_path / "a.tar", members))
-    assert label(samples["a"]) == [("p", "raw"), ("q", None)]
+    tar = write_members(tmp_path / "a.tar", members)
+    for options in (DEFAULT_OPTIONS, CorpusOptions(caption_fields=("raw", "refined"))):
+        samples, _ = read_samples(tar, options)
+        assert label(samples["a"]) == [("p", "raw"), ("q", None)]
