@@ -1,7 +1,7 @@
 """Openings that many captions share, such as "In this image we can see": a habit of the model that wrote them.
 
 Counted on a random sample of the captions of each source, over different captions only, so that one caption which is
-repeated is no opening. In 25,000 captions written by people the most frequent four words open 1.6% of them.
+repeated is no opening. Of 20,000 captions of Flickr8k, written by people, 1.6% open with the most frequent four words.
 """
 
 import re

@@ -92,7 +92,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory, pictures: ReferenceSample, c
     reference = [write_shards(folder, pictures, "image"), write_shards(folder, clips, "video")]
     pq.write_table(pa.concat_tables(reference), folder / "reference.parquet")
     statistics = {"video": {"frame_threshold": 0.3}}
-    (folder / "manifest.json").write_text(json.dumps({"format": 4, "state": "complete", "statistics": statistics}))
+    (folder / "manifest.json").write_text(json.dumps({"format": 5, "state": "complete", "statistics": statistics}))
     (folder / "head").mkdir()
     from safetensors.numpy import save_file
 

@@ -117,6 +117,6 @@ def test_missing_corpus_leaves_words_in_place_of_pictures(tmp_path: Path) -> Non
 
 
 def test_unfinished_and_empty_audits(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 4, "state": "sweeping"}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 5, "state": "sweeping"}))
     page = Page(render_report(AuditDatabase(tmp_path)))
     assert any("this audit is not finished" in words for words in page.words)

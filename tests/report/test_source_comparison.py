@@ -5,8 +5,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from auditor.check.check_audit import check_audit
@@ -14,28 +12,10 @@ from auditor.cli import run_command_line
 from auditor.python_api import Audit
 from auditor.report.report import render_report
 from auditor.report.source_comparison import MARGIN, compare_by_medium, compare_sources
+from tests.support.sources import SOURCES, write_sources
 from tests.support.synthetic import write_corpus_audit
 
-SOURCES = ("alt", "raw", "refined")
 ALL = "status = 'ok'"
-
-
-def write_sources(folder: Path, p_mismatch: list[tuple[float | None, ...]] | None = None) -> Audit:
-    """An audit whose media have three captions; p_mismatch by medium and source is given, or 0.01, and 0.9 for alt."""
-    path, _ = write_corpus_audit(folder, captions=3)
-    keys: dict[str, int] = {}
-    for file in sorted((path / "samples").glob("*.parquet")):
-        table = pq.read_table(file)
-        rows = table.to_pylist()
-        for row in rows:
-            medium, source = keys.setdefault(row["key"], len(keys)), row["caption_index"]
-            given = p_mismatch[medium % len(p_mismatch)] if p_mismatch else (0.9, 0.01, 0.01)
-            is_boilerplate = source == 2 and medium % 4 == 0
-            row |= {"caption_source": SOURCES[source], "p_mismatch": given[source], "words": 10 * (source + 1)}
-            row |= {"looks_like": "url" if source == 0 else None, "caption_count": 40 if is_boilerplate else 1}
-            row |= {"language": "de" if source == 1 and medium % 2 else "en"}
-        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
-    return Audit(path)
 
 
 @pytest.fixture(scope="module")
