@@ -82,9 +82,7 @@ def refuse_caption_names(spec: str, options: CorpusOptions, kind: Literal["store
     """Raise CorpusError if the user names sources of captions in a way that this kind of corpus does not have."""
     columns, fields = len(options.caption_column) > 1, bool(options.caption_fields)
     if kind == "stored" and (columns or fields):
-        raise CorpusError(
-            f"{spec} has one caption for each row: name a single --caption-column and no --caption-fields"
-        )
+        raise CorpusError(f"{spec} has one source of captions: name a single --caption-column and no --caption-fields")
     if kind == "files" and columns:
         raise CorpusError(f"{spec} is no table: name the fields of its .json files with --caption-fields instead")
     if kind == "table" and fields:

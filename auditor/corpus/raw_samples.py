@@ -72,7 +72,7 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
             check_digest(row, contents[row["media_offset"]])
             members = {part.name.rpartition("/")[2].partition(".")[2]: contents[part.offset] for part in parts}
             sample = {  # last, so that a member named x.__key__ cannot replace it
-                **(build_timed_members(row, members) if has_spans(row) else members),
+                **(build_timed_members(row, members, options.caption_fields) if has_spans(row) else members),
                 "__key__": row["key"],
                 "__url__": path,
             }
@@ -91,16 +91,20 @@ def has_spans(row: dict[str, Any]) -> bool:
     return any(start is not None for start in row["starts"])
 
 
-def build_timed_members(row: Mapping[str, Any], members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the medium and a .json with the kept `captions` of the whole video and `segments` with their spans."""
+def build_timed_members(
+    row: Mapping[str, Any], members: Mapping[str, bytes], caption_fields: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """Return the medium and a .json with the kept `captions` of the whole video and `segments` with their spans.
+
+    `caption_fields` are the fields of the .json that the captions came from.
+    """
     records = [parse_record(data) for name, data in members.items() if name.lower().endswith("json")][:1]
     captions = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], row["sources"], strict=True))
     captions.sort(key=lambda caption: caption[1] is not None)  # as they are read
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid, _ in captions if a is not None]
     whole = [text for text, start, *_ in captions if start is None]
-    record = build_timed_record((records and records[0]) or {}, whole, timed) | build_source_field(
-        [source for *_, source in captions]
-    )
+    fields = {name: x for name, x in ((records and records[0]) or {}).items() if name not in caption_fields}
+    record = build_timed_record(fields, whole, timed) | build_source_field([source for *_, source in captions])
     media = {name: data for name, data in members.items() if guess_media_kind(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}
 

@@ -75,21 +75,21 @@ def place_captions(
     texts.update(names.texts)
     changed = dict(members)
     for source, name in texts.items():
-        lines = by_source.get(None if is_one_place else source, [])
         if source in by_source or _decode_member(members, options, name).strip():
+            lines = by_source.get(None if is_one_place else source, [])
             changed[name] = _encode_like(members.get(name, b""), "\n".join(lines))
-    if names.record is not None and fields is not None:
+    if names.record is None or fields is None:
+        return changed
+    if options.caption_fields:
         named = [name for name in options.caption_fields if name_source(name) not in names.texts]
         record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
-        if not options.caption_fields:
-            plain = None if is_one_place else TEXT
-            plain_originals, plain_captions = original_by_source.get(plain, []), by_source.get(plain, [])
-            record = rewrite_record(fields, plain_originals, plain_captions, whole=whole)
-        record |= {"caption_sources": list(sources)} if is_one_place and "caption_sources" in fields else {}
-        changed[names.record] = (
-            _encode_like(members[names.record], record) if record != fields else members[names.record]
-        )
-    return changed
+    else:
+        plain = None if is_one_place else TEXT
+        plain_originals, plain_captions = original_by_source.get(plain, []), by_source.get(plain, [])
+        record = rewrite_record(fields, plain_originals, plain_captions, whole=whole)
+    if is_one_place and "caption_sources" in fields:
+        record["caption_sources"] = list(sources)
+    return changed if record == fields else {**changed, names.record: _encode_like(members[names.record], record)}
 
 
 def _group_by_source(texts: Sequence[str], sources: Sequence[str | None]) -> dict[str | None, list[str]]:

@@ -139,8 +139,8 @@ def choose_sample_files(extensions: Iterable[str], options: CorpusOptions) -> Sa
     record, *subtitles = (_choose_sidecar(names, form, medium) for form in ("json", *SUBTITLES))
     texts = find_source_texts(names, medium, options.caption_fields or TEXT_SOURCES)
     if not options.caption_fields:
-        others = [name for name in names if name not in texts.values()]
-        plain = _choose_sidecar(others, TEXT, medium)
+        other_names = [name for name in names if name not in texts.values()]
+        plain = _choose_sidecar(other_names, TEXT, medium)
         if plain is not None:
             texts = {TEXT: plain, **texts}
         elif len(texts) == 1:
@@ -169,13 +169,15 @@ def read_sample_captions(
 
     Captions of subtitles have no source.
     """
+    if "caption_sources" in record:  # of an export, which has all captions in one place
+        options = replace(options, caption_fields=())
     by_source = read_source_captions(names, record, decode, options)
     lines = tuple(chain.from_iterable(by_source.values()))
     cues = parse_subtitles(decode(names.subtitles))
     hidden = {"caption", "captions"} if options.caption_fields else set()
     hidden |= {"clips"} if len(by_source) > 1 else set()  # a span for each caption of one source
-    shown = {name: value for name, value in record.items() if name not in hidden} if hidden else record
-    captions, spans, uids = combine_captions(lines, cues, shown)
+    visible = {name: value for name, value in record.items() if name not in hidden} if hidden else record
+    captions, spans, uids = combine_captions(lines, cues, visible)
     sources = read_record_sources(record, len(captions))
     if len(by_source) > 1:
         labels = tuple(source for source, texts in by_source.items() for _ in texts)

@@ -101,7 +101,7 @@ class CorpusOptions:
             raise CorpusError(f"captions must be 'lines' or 'whole', not {self.captions!r}")
         for name in ("carry", "media_root", "caption_column", "caption_fields"):
             names = getattr(self, name) or ()
-            object.__setattr__(self, name, tuple(names.split(",") if isinstance(names, str) else names))
+            object.__setattr__(self, name, tuple(map(str.strip, names.split(",")) if isinstance(names, str) else names))
         for name in ("caption_column", "caption_fields"):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise CorpusError(f"{name} names {max(getattr(self, name), key=getattr(self, name).count)!r} twice")

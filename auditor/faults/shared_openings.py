@@ -1,7 +1,7 @@
 """Openings that many captions share, such as "In this image we can see": a habit of the model that wrote them.
 
 Counted on a random sample of the captions of each source, over different captions only, so that one caption which is
-repeated is no opening. In 25,000 captions written by people the most frequent four words open 1.6% of them.
+repeated is no opening. Of 20,000 captions of Flickr8k, written by people, 1.6% open with the most frequent four words.
 """
 
 import re
@@ -53,7 +53,7 @@ def describe_opening(database: AuditDatabase, row: dict[str, Any]) -> Fault:
     where = f"status = 'ok' AND regexp_matches(lower(left(caption, {OPENING_CHARACTERS})), {quote_literal(pattern)})"
     where += "" if source is None else f" AND caption_source = {quote_literal(source)}"
     count = int(database.value(f"SELECT count(*) FROM measured WHERE {where}"))
-    of = "captions" if source is None else f"captions of {source}"
-    sentence = f"{count:,} {of} ({row['share']:.0%} of the different ones) open with {row['opening']!r}"
+    noun = "captions" if source is None else f"captions of {source}"
+    sentence = f"{count:,} {noun} ({row['share']:.0%} of the different ones) open with {row['opening']!r}"
     fault = Fault("caption", "opening", None, None, None, None, count, None, sentence, row["opening"])
     return replace(fault, share=row["share"], where=where)

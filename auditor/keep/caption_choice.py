@@ -14,6 +14,7 @@ from auditor.query.sandbox import quote_literal
 from auditor.schema import DEFECTS, NO_CAPTIONS
 
 REPEATED_SHARE, FEWEST_REPEATS = 0.002, 10  # of the rows: a caption that occurs more often is boilerplate
+MOST_SOURCES = 20  # that are compared; a corpus of somebody else may name any number
 UNSCORED = 0.5  # badness of a caption without p_mismatch: worse than a sound one, better than a bad one
 DESCRIBED = '(shard, key, coalesce("start", -1), coalesce("end", -1))'  # what a caption describes: a medium, or a span
 
@@ -59,10 +60,13 @@ def build_repeat_condition(database: AuditDatabase) -> str:
 
 
 def list_sources(database: AuditDatabase) -> list[str]:
-    """Return the sources of captions in alphabetical order; none if the corpus has one."""
-    sql = "SELECT DISTINCT caption_source AS source FROM {} WHERE caption_source IS NOT NULL ORDER BY source"
-    rows = database.cached("caption sources", lambda: database.rows(sql.format(database.table("caption_source"))))
-    return [row["source"] for row in rows]
+    """Return the sources of most captions in alphabetical order; none if the corpus has one."""
+    sql = (
+        f"SELECT caption_source AS source, count(*) AS n FROM {database.table('caption_source')} "
+        f"WHERE caption_source IS NOT NULL GROUP BY source ORDER BY n DESC, source LIMIT {MOST_SOURCES}"
+    )
+    rows = database.cached("caption sources", lambda: database.rows(sql))
+    return sorted(row["source"] for row in rows)
 
 
 def check_sources(database: AuditDatabase, names: tuple[str, ...]) -> None:

@@ -175,7 +175,8 @@ def write_input_parquet(path: str, subset: KeptRows, shards: list[TableShard]) -
             schema = writer.schema if writer else None
             if isinstance(shard, ParquetShard):  # the captions of a source may become null
                 stored, columns = shard.schema(), shard.columns.captions
-                schema = pa.schema([f.with_nullable(f.nullable or f.name in columns) for f in stored], stored.metadata)
+                empty = columns if len(columns) > 1 else ()
+                schema = pa.schema([f.with_nullable(f.nullable or f.name in empty) for f in stored], stored.metadata)
             if rows or schema:
                 table = pa.Table.from_pylist(rows, schema=schema)
                 writer = writer or stack.enter_context(pq.ParquetWriter(path, table.schema))

@@ -12,6 +12,7 @@ from typing import Any
 from auditor.keep.caption_choice import DESCRIBED, build_badness, build_repeat_condition, list_sources
 from auditor.query.corpus_groups import Group, group_rows
 from auditor.query.database import AuditDatabase
+from auditor.query.sandbox import quote_literal
 from auditor.schema import NO_CAPTIONS
 from auditor.score.group_shares import GroupShare
 
@@ -96,23 +97,25 @@ def format_group_share(share: GroupShare | None) -> str:
 
 
 def compare_sources(database: AuditDatabase) -> SourceComparison:
-    if not list_sources(database):
+    names = list_sources(database)
+    if not names:
         return SourceComparison([], [])
-    facts = {row["source"]: row for row in measure_source_texts(database)}
+    listed = f"status = 'ok' AND caption_source IN ({', '.join(map(quote_literal, names))})"
+    facts = {row["source"]: row for row in measure_source_texts(database, listed)}
     groups = [group for group in group_rows(database, "caption_source").groups if group.name in facts]
     sources = [build_source_facts(group, facts[group.name]) for group in groups]
     step = -(-int(database.counts["rows"]) // MOST_ROWS)
-    return SourceComparison(sources, compare_by_medium(database, step), step > 1)
+    return SourceComparison(sources, compare_by_medium(database, listed, step), step > 1)
 
 
-def measure_source_texts(database: AuditDatabase) -> list[dict[str, Any]]:
+def measure_source_texts(database: AuditDatabase, where: str) -> list[dict[str, Any]]:
     listed = ", ".join(f"'{name}'" for name in NO_CAPTIONS)
     table = database.table("caption_source status words language looks_like caption_count")
     return database.rows(
         "WITH parts AS (SELECT caption_source AS source, language, count(*) AS n, sum(words) AS words, "
         f"count(*) FILTER (looks_like IN ({listed})) AS no_caption, "
         f"count(*) FILTER ({build_repeat_condition(database)}) AS repeated "
-        f"FROM {table} WHERE status = 'ok' AND caption_source IS NOT NULL GROUP BY ALL) "
+        f"FROM {table} WHERE {where} GROUP BY ALL) "
         "SELECT source, sum(n) AS rows, sum(words) / sum(n) AS words, sum(no_caption) AS no_caption, "
         "sum(n) FILTER (language IS NOT NULL) AS detected, "
         "sum(repeated) AS repeated, arg_max(language, n) FILTER (language IS NOT NULL) AS language, "
@@ -126,14 +129,14 @@ def build_source_facts(group: Group, row: Mapping[str, Any]) -> SourceFacts:
     return SourceFacts(group, no_caption, repeated, float(row["words"] or 0), row["language"], speakers)
 
 
-def compare_by_medium(database: AuditDatabase, step: int = 1) -> list[SourceDuel]:
-    """Count the media for which one of two sources is better; of every `step`-th key, drawn by its hash."""
+def compare_by_medium(database: AuditDatabase, where: str, step: int = 1) -> list[SourceDuel]:
+    """Count the media for which one of two sources is better, on one key of `step`, drawn by its hash."""
     from scipy.stats import binomtest
 
-    scored = f"status = 'ok' AND caption_source IS NOT NULL AND hash(key) % {step} = 0"
     duels = database.rows(
         f"WITH best AS (SELECT {DESCRIBED} AS described, caption_source AS source, "
-        f"min({build_badness(database)}) AS bad FROM {database.stored_table()} WHERE {scored} GROUP BY ALL) "
+        f"min({build_badness(database)}) AS bad FROM {database.stored_table()} "
+        f"WHERE {where} AND hash(key) % {step} = 0 GROUP BY ALL) "
         "SELECT a.source AS first, b.source AS second, count(*) AS media, "
         f"count(*) FILTER (a.bad < b.bad - {MARGIN}) AS first_better, "
         f"count(*) FILTER (b.bad < a.bad - {MARGIN}) AS second_better "

@@ -86,9 +86,10 @@ def test_sources_of_unequal_number_share_the_spans(tmp_path: Path) -> None:
 
 
 def test_a_column_may_have_a_comma_in_its_name(tmp_path: Path) -> None:
-    path = write_table(tmp_path, "jsonl", [{"file_name": "a.png", "alt,raw": "one", "alt": "two"}])
-    samples, _ = read_samples(path, CorpusOptions(caption_column=("alt", "raw")))
-    assert label(samples["a"]) == [("one", None)]
+    path = write_table(tmp_path, "jsonl", [{"file_name": "a.png", "alt, raw": "one", "alt": "two"}])
+    for names in (("alt", "raw"), "alt, raw"):
+        samples, _ = read_samples(path, CorpusOptions(caption_column=names))  # type: ignore[arg-type]
+        assert label(samples["a"]) == [("one", None)]
 
 
 def make_members(key: str, **files: str) -> list[tuple[str, bytes]]:
@@ -161,7 +162,7 @@ def test_columns_need_a_table(tmp_path: Path) -> None:
         read_samples(tar, COLUMNS)
     pq.write_table(pa.table({"v": [[1.0, 2.0]], "t": [[1.0, 2.0]], "alt": ["a"], "raw": ["b"]}), tmp_path / "v.parquet")
     stored = CorpusOptions(caption_column=("alt", "raw"), visual_column="v", text_column="t")
-    with pytest.raises(CorpusError, match="one caption for each row: name a single --caption-column"):
+    with pytest.raises(CorpusError, match="one source of captions: name a single --caption-column"):
         read_samples(tmp_path / "v.parquet", stored)
 
 
@@ -201,5 +202,7 @@ def test_dropped_sources_leave_empty_places(
 def test_the_sources_of_an_export_are_read_again(tmp_path: Path) -> None:
     record = {"captions": ["p", "q"], "caption_sources": ["raw", None]}
     members = make_members("a", png="x", txt="p\nq", json=json.dumps(record))
-    samples, _ = read_samples(write_members(tmp_path / "a.tar", members))
-    assert label(samples["a"]) == [("p", "raw"), ("q", None)]
+    tar = write_members(tmp_path / "a.tar", members)
+    for options in (DEFAULT_OPTIONS, CorpusOptions(caption_fields=("raw", "refined"))):
+        samples, _ = read_samples(tar, options)
+        assert label(samples["a"]) == [("p", "raw"), ("q", None)]

@@ -22,6 +22,7 @@ from dashboard.row_selection import RowSelection, list_slider_steps
 from dashboard.url_state import GalleryView, parse_index, sample_query
 from tests.support.planted import make_embeddings, write_planted
 from tests.support.results import write_results
+from tests.support.sources import write_sources
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
@@ -319,6 +320,18 @@ def test_repairs_are_shown_before_and_after_to_accept_or_refuse(opened: Open, pl
 def test_a_sample_without_a_row_is_the_most_suspicious(opened: Open, small: tuple[Path, Path]) -> None:
     row = Audit(small[0]).worst(n=1).to_pylist()[0]
     assert row["caption"] in texts(opened("sample", Settings((str(small[0]),))))
+
+
+def test_sources_of_captions_are_compared(opened: Open, tmp_path: Path) -> None:
+    """A line for each source on Shards, and the same table and sentence on Compare."""
+    path = write_sources(tmp_path).path
+    page = opened("shards", Settings((path,)), by="caption_source")
+    assert not page.exception and len(page.dataframe) == 2
+    assert list(page.dataframe[1].value["source"]) == ["alt", "raw", "refined"]
+    sentence = "alt is better for 0 media, raw for "
+    assert any(sentence in text.value for text in page.text)
+    other = opened("compare", Settings((path, path)))
+    assert not other.exception and sum(sentence in text.value for text in other.text) == 2
 
 
 def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]) -> None:

@@ -13,12 +13,14 @@ import pytest
 from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditError
 from auditor.faults.apply_repair import replace_captions
+from auditor.keep.export_table import select_cell
 from auditor.python_api import Audit
 from auditor.python_api import audit as audit_frame
 from auditor.run.audit_config import AuditConfig
 from auditor.run.extend import extend_audit
 from auditor.run.run_audit import run_audit
 from auditor.run.verify import verify_audit
+from tests.support.clips import make_numbered_clip
 from tests.support.corpora import make_picture, write_tar
 
 SOURCES = ("alt", "raw", "refined")
@@ -143,6 +145,34 @@ def test_tars_keep_captions_in_their_files(
         text = opened.extractfile("0.txt")
         assert text is not None and text.read() == b""
     assert not [check for check in verify_audit(audit.path, 6, model=random_model) if check.differs]
+
+
+def test_fields_of_a_video_with_subtitles(tmp_path: Path, random_model: str) -> None:
+    """What an export keeps is what an audit of it reads, with the same options."""
+    subtitles = b"WEBVTT\n\n00:00.000 --> 00:01.000\nspoken\n\n00:01.000 --> 00:02.000\nsaid later\n"
+    record = {"raw": "a raw text", "refined": ["fine one", "fine two"], "url": "u"}
+    clip = make_numbered_clip("h264", "mp4", 75)
+    write_tar(tmp_path / "v" / "0.tar", [("a", {"mp4": clip, "json": json.dumps(record).encode(), "vtt": subtitles})])
+    fields = {"caption_fields": ("raw", "refined")}
+    audit = run(tmp_path / "v", random_model, **fields)
+    assert len(list_rows(audit)) == 5 and ("a", "spoken", None) in list_rows(audit)
+    where = "caption IN ('fine two', 'said later')"
+    audit.keep(where=where).write(tmp_path / "out")
+    assert list_rows(run(tmp_path / "out", random_model, **fields)) == list_rows(audit, where)
+
+
+@pytest.mark.parametrize(
+    ("cell", "places", "timed", "expected"),
+    [
+        ('["x", "y"]', [1], True, '["", "y"]'),
+        (["x", "y"], [0], True, ["x", ""]),
+        (["x", "y"], [0], False, ["x"]),
+        ("one text", [0], False, "one text"),
+        ("one text", [], True, None),
+    ],
+)
+def test_spans_stay_beside_dropped_texts(cell: Any, places: list[int], timed: bool, expected: Any) -> None:
+    assert select_cell(cell, places, timed=timed) == expected
 
 
 def test_resume_and_extend_read_the_same_sources(tars: Path, random_model: str) -> None:

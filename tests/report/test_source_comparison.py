@@ -5,8 +5,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from auditor.check.check_audit import check_audit
@@ -14,27 +12,10 @@ from auditor.cli import run_command_line
 from auditor.python_api import Audit
 from auditor.report.report import render_report
 from auditor.report.source_comparison import MARGIN, compare_by_medium, compare_sources
+from tests.support.sources import SOURCES, write_sources
 from tests.support.synthetic import write_corpus_audit
 
-SOURCES = ("alt", "raw", "refined")
-
-
-def write_sources(folder: Path, p_mismatch: list[tuple[float | None, ...]] | None = None) -> Audit:
-    """An audit whose media have three captions; p_mismatch by medium and source is given, or 0.01, and 0.9 for alt."""
-    path, _ = write_corpus_audit(folder, captions=3)
-    keys: dict[str, int] = {}
-    for file in sorted((path / "samples").glob("*.parquet")):
-        table = pq.read_table(file)
-        rows = table.to_pylist()
-        for row in rows:
-            medium, source = keys.setdefault(row["key"], len(keys)), row["caption_index"]
-            given = p_mismatch[medium % len(p_mismatch)] if p_mismatch else (0.9, 0.01, 0.01)
-            is_boilerplate = source == 2 and medium % 4 == 0
-            row |= {"caption_source": SOURCES[source], "p_mismatch": given[source], "words": 10 * (source + 1)}
-            row |= {"looks_like": "url" if source == 0 else None, "caption_count": 40 if is_boilerplate else 1}
-            row |= {"language": "de" if source == 1 and medium % 2 else "en"}
-        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
-    return Audit(path)
+ALL = "status = 'ok'"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +39,7 @@ def test_each_source_has_a_line(audit: Audit) -> None:
 def test_better_counts_media(tmp_path: Path) -> None:
     """Differences below MARGIN count as alike; a URL is worse than any caption; boilerplate counts as even odds."""
     audit = write_sources(tmp_path, [(0.0, 0.02, 0.05), (0.0, 0.8, 0.6), (0.0, 0.7, 0.1), (0.0, None, 0.01)])
-    duels = {(duel.first, duel.second): duel for duel in compare_by_medium(audit.database)}
+    duels = {(duel.first, duel.second): duel for duel in compare_by_medium(audit.database, ALL)}
     naive = {"raw": 0, "refined": 0}
     rows = audit.sql(
         "SELECT key, caption_source, p_mismatch, caption_count FROM samples WHERE status = 'ok'"
@@ -80,7 +61,7 @@ def test_better_counts_media(tmp_path: Path) -> None:
 def test_the_sign_test_is_exact(tmp_path: Path, second: int, significant: bool) -> None:
     """Of 20 media, `refined` is better for a few and `raw` for the others."""
     given: list[tuple[float | None, ...]] = [(0.9, 0.9, 0.0) if n % 20 < second else (0.9, 0.0, 0.9) for n in range(20)]
-    duel = compare_by_medium(write_sources(tmp_path, given).database)[-1]
+    duel = compare_by_medium(write_sources(tmp_path, given).database, ALL)[-1]
     total, fewer = duel.first_better + duel.second_better, min(duel.first_better, duel.second_better)
     tail = sum(math.comb(total, k) for k in range(fewer + 1)) / 2**total
     assert total > 40 and duel.p_value == pytest.approx(min(1, 2 * tail))
@@ -88,7 +69,7 @@ def test_the_sign_test_is_exact(tmp_path: Path, second: int, significant: bool) 
 
 
 def test_a_part_of_the_media_is_enough(audit: Audit) -> None:
-    assert 0 < compare_by_medium(audit.database, 3)[0].media < compare_by_medium(audit.database)[0].media
+    assert 0 < compare_by_medium(audit.database, ALL, 3)[0].media < compare_by_medium(audit.database, ALL)[0].media
 
 
 def test_every_place_shows_it(audit: Audit, capsys: pytest.CaptureFixture[str]) -> None:

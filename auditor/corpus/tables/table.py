@@ -97,8 +97,8 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
 
 def choose_caption_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str, ...]:
     """Return the columns that the options name; a single one may have commas in its name."""
-    name = ",".join(options.caption_column)
-    return (name,) if name in columns else options.caption_column
+    with_commas = (name for name in columns if tuple(map(str.strip, name.split(","))) == options.caption_column)
+    return tuple(with_commas)[:1] or options.caption_column
 
 
 def _choose_span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
