@@ -36,12 +36,15 @@ from tests.bench.filter_pools import Cell, Encoded, Part, encode_tars, reduce_fe
 from tests.conftest import SHARED
 
 TOPICS, TARGET_TOPICS, CAPTIONS, SKEW, SWAPPED, KEPT = 40, 10, 5, 0.4, 0.3, 0.3
-CHOICES: dict[str, dict[str, Any]] = {  # rules of Audit.keep besides p_mismatch and the number to keep
+# Rules of Audit.keep besides p_mismatch and the number to keep; `best` limits a column to its best share.
+CHOICES: dict[str, dict[str, Any]] = {
     "random": {"by": "random"},
     "CLIP score": {"by": "similarity"},
     "p_mismatch": {"by": "p_mismatch"},
     "towards inf": {"by": "towards_inf"},
     "towards 2": {"by": "towards_two"},
+    "score, then towards": {"best": ("similarity", 0.6), "by": "towards_inf"},
+    "towards, then score": {"best": ("towards_inf", 0.6), "by": "similarity"},
     "balance": {"balance": "topic:40", "by": "similarity"},
     "diverse": {"diverse": True},
     "balance, diverse": {"balance": "topic:40", "diverse": True},
@@ -138,6 +141,10 @@ def open_audit(pool: SkewedPool, folder: Path, seed: int) -> Audit:
 def choose_rows(pool: SkewedPool, audit: Audit, choice: str) -> Ints:
     """The rows that a choice keeps."""
     rules: dict[str, Any] = {"max_p_mismatch": 0.5, **CHOICES[choice]}
+    if best := rules.pop("best", None):
+        column, share = best
+        cut = audit.sql(f"SELECT quantile_cont({column}, {1 - share}) AS cut FROM samples")["cut"][0].as_py()
+        rules["min"] = {column: cut}
     keys = audit.keep(**rules, count=round(KEPT * len(pool.cell.media))).keys.to_pylist()
     return np.sort(np.array([*map(int, keys)]))
 
@@ -179,12 +186,16 @@ def train_on_rows(pool: SkewedPool, rows: Ints, seed: int) -> dict[str, float]:
 
 def summarize(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     lines = []
+    scores = {row["seed"]: row["target"] for row in results if row["choice"] == "CLIP score"}
     for name in dict.fromkeys(row["choice"] for row in results):
         rows = [row for row in results if row["choice"] == name]
         values = {measure: [row[measure] for row in rows] for measure in (*MEASURES, "clean", "photos")}
         shown = {
             measure: f"{np.mean(x):.1f} ± {np.std(x, ddof=min(1, len(x) - 1)):.1f}" for measure, x in values.items()
         }
+        paired = [row["target"] - scores[row["seed"]] for row in rows if row["seed"] in scores]
+        if paired:
+            shown["target, against CLIP score"] = f"{np.mean(paired):+.1f} ± {np.std(paired, ddof=1):.1f}"
         lines.append({"choice": name, **shown})
     return lines
 
