@@ -27,8 +27,8 @@ from auditor.query.join_columns import check_new_columns, make_source_name
 from auditor.run.engine import LocalEngine
 from auditor.run.find_overlap import find_overlap_with, list_encoded_shards, load_audit_backbone, open_other_corpus
 from auditor.score.duplicate_search import read_first_rows
-from auditor.vectors import Floats
 from auditor.sweep.sweep_config import SweepConfig
+from auditor.vectors import Floats
 from auditor.workers.process_pool import Engine
 from model.backbone import resolve_device
 
