@@ -24,10 +24,12 @@ from auditor.corpus.stored.npy_matrix import MatrixFile
 from auditor.query.apply_function import ApplyResult
 from auditor.query.database import AuditDatabase
 from auditor.query.join_columns import check_new_columns, make_source_name
+from auditor.run.engine import LocalEngine
 from auditor.run.find_overlap import find_overlap_with, list_encoded_shards, load_audit_backbone, open_other_corpus
 from auditor.score.duplicate_search import read_first_rows
+from auditor.sweep.sweep_config import SweepConfig
 from auditor.vectors import Floats
-from auditor.workers.process_pool import SERIAL, Engine
+from auditor.workers.process_pool import Engine
 from model.backbone import resolve_device
 
 TEXTS_TOGETHER = 256
@@ -75,12 +77,13 @@ def compare_target(
     model: str | None = None,
     device: str = "auto",
     force: bool = False,
-    engine: Engine = SERIAL,
+    engine: Engine | None = None,
     quiet: bool = True,
 ) -> TargetColumn:
-    """Store the similarity of each medium to a target as the column towards_<name>."""
+    """Store the similarity of each medium to a target as the column towards_<name>; `engine` is this machine's."""
     device = resolve_device(device)
     folder, column = database.files.folder, name_target_column(other, name)
+    engine = engine or LocalEngine(folder, None, SweepConfig())
     check_new_columns(database, column, [column], force)
     manifest, test_set, copies = Manifest.load(folder), None, None
     if other.endswith(".npy"):

@@ -2,14 +2,14 @@
 
     python -m tests.bench.choose_effect [--part report] [--seeds 3] [--choices ...]
 
-The pool holds Flickr8k's photos with five captions each; a topic of rank r keeps the share r^-SKEW of its photos, and
-SWAPPED of the captions belong to another photo. Topics are a k-means of the captions, which no choice sees. The target
-are other photos of ten topics. Each choice leaves out captions with a p_mismatch above 0.5 and keeps the same number of
-photos of the audited pool with `Audit.keep`, ranked by the mean over their captions; projections of frozen trunk
-features are trained on them, as in tests/bench/filter_effect.py. RSum (recall at 1, 5 and 10 in both directions) is
-shown for the test photos of the target's topics among each other, and among all test photos as the mean over topics,
-and weighted like the pool. `tune` uses other seeds, and exchanges the photos of the target and of the test. Results
-that bench-results/choose_effect-PART.json already holds are not computed again.
+The pool holds Flickr8k's photos with one of their captions, or all five; a topic of rank r keeps the share r^-SKEW of
+its photos, and SWAPPED of the captions belong to another photo. Topics are a k-means of the captions, which no choice
+sees. The target are other photos of ten topics. Each choice leaves out pairs with a p_mismatch above 0.5 and keeps the
+same number of pairs of the audited pool with `Audit.keep`; projections of frozen trunk features are trained on them, as
+in tests/bench/filter_effect.py. RSum (recall at 1, 5 and 10 in both directions) is shown for the test photos of the
+target's topics among each other, and among all test photos as the mean over topics, and weighted like the pool. `tune`
+uses other seeds, and exchanges the photos of the target and of the test. Results that bench-results already holds are
+not computed again.
 """
 
 import argparse
@@ -35,13 +35,16 @@ from tests.bench.filter_effect import BUDGET, RESULTS, TRAINING
 from tests.bench.filter_pools import Cell, Encoded, Part, encode_tars, reduce_features, take_half, write_vectors
 from tests.conftest import SHARED
 
-TOPICS, TARGET_TOPICS, SKEW, SWAPPED, KEPT = 40, 10, 0.5, 0.3, 0.3
-CHOICES: dict[str, dict[str, Any]] = {  # rules of Audit.keep besides p_mismatch and the number to keep
+TOPICS, TARGET_TOPICS, CAPTIONS, SKEW, SWAPPED, KEPT = 40, 10, 5, 0.4, 0.3, 0.3
+# Rules of Audit.keep besides p_mismatch and the number to keep; `best` limits a column to its best share.
+CHOICES: dict[str, dict[str, Any]] = {
     "random": {"by": "random"},
     "CLIP score": {"by": "similarity"},
     "p_mismatch": {"by": "p_mismatch"},
     "towards inf": {"by": "towards_inf"},
     "towards 2": {"by": "towards_two"},
+    "score, then towards": {"best": ("similarity", 0.6), "by": "towards_inf"},
+    "towards, then score": {"best": ("towards_inf", 0.6), "by": "similarity"},
     "balance": {"balance": "topic:40", "by": "similarity"},
     "diverse": {"diverse": True},
     "balance, diverse": {"balance": "topic:40", "diverse": True},
@@ -65,7 +68,7 @@ class SkewedPool:
     shares: Doubles  # (TOPICS,) of the pool
 
 
-def load_skewed_pool(part: Part, seed: int) -> SkewedPool:
+def load_skewed_pool(part: Part, seed: int, captions_per_photo: int) -> SkewedPool:
     model, folder = f"local-dir:{SHARED / 'models/flickr8k-lite'}", SHARED / "data/flickr8k"
     encoded, scale = encode_tars(model, f"{folder}/train-{{00000..00002}}.tar")
     held_out, _ = encode_tars(model, f"{folder}/val-00000.tar")
@@ -78,7 +81,8 @@ def load_skewed_pool(part: Part, seed: int) -> SkewedPool:
     rank = generator.permutation(TOPICS) + 1
     kept = generator.random(len(pool_topics)) < rank[pool_topics] ** -SKEW
     target_topics = generator.choice(TOPICS, TARGET_TOPICS, replace=False)
-    captions = np.flatnonzero(kept[encoded.owners])
+    turns = generator.permuted(np.tile(np.arange(CAPTIONS), (len(encoded.keys), 1)), axis=1).ravel()
+    captions = np.flatnonzero(kept[encoded.owners] & (turns < captions_per_photo))
     cell = swap_captions(encoded.owners[captions], captions, generator)
     test_rows = take_half(len(held_out.keys), part)
     others = np.setdiff1d(np.arange(len(held_out.keys)), test_rows)
@@ -136,8 +140,12 @@ def open_audit(pool: SkewedPool, folder: Path, seed: int) -> Audit:
 
 def choose_rows(pool: SkewedPool, audit: Audit, choice: str) -> Ints:
     """The rows that a choice keeps."""
-    rules: dict[str, Any] = {"where": "p_mismatch <= 0.5", "per_medium": "mean", **CHOICES[choice]}
-    keys = audit.keep(**rules, count=round(KEPT * len(np.unique(pool.cell.media)))).keys.to_pylist()
+    rules: dict[str, Any] = {"max_p_mismatch": 0.5, **CHOICES[choice]}
+    if best := rules.pop("best", None):
+        column, share = best
+        cut = audit.sql(f"SELECT quantile_cont({column}, {1 - share}) AS cut FROM samples")["cut"][0].as_py()
+        rules["min"] = {column: cut}
+    keys = audit.keep(**rules, count=round(KEPT * len(pool.cell.media))).keys.to_pylist()
     return np.sort(np.array([*map(int, keys)]))
 
 
@@ -178,12 +186,16 @@ def train_on_rows(pool: SkewedPool, rows: Ints, seed: int) -> dict[str, float]:
 
 def summarize(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     lines = []
+    scores = {row["seed"]: row["target"] for row in results if row["choice"] == "CLIP score"}
     for name in dict.fromkeys(row["choice"] for row in results):
         rows = [row for row in results if row["choice"] == name]
-        values = {measure: [row[measure] for row in rows] for measure in (*MEASURES, "clean")}
+        values = {measure: [row[measure] for row in rows] for measure in (*MEASURES, "clean", "photos")}
         shown = {
             measure: f"{np.mean(x):.1f} ± {np.std(x, ddof=min(1, len(x) - 1)):.1f}" for measure, x in values.items()
         }
+        paired = [row["target"] - scores[row["seed"]] for row in rows if row["seed"] in scores]
+        if paired:
+            shown["target, against CLIP score"] = f"{np.mean(paired):+.1f} ± {np.std(paired, ddof=1):.1f}"
         lines.append({"choice": name, **shown})
     return lines
 
@@ -193,20 +205,31 @@ def main() -> None:
     parser.add_argument("--part", choices=get_args(Part), default="report")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--choices", nargs="+", choices=CHOICES, default=[*CHOICES])
+    parser.add_argument("--captions", type=int, choices=(1, CAPTIONS), default=1, help="captions of each photo")
     options = parser.parse_args()
-    path = RESULTS / f"choose_effect-{options.part}.json"
+    name = f"{options.part}-{options.captions}"
+    path = RESULTS / f"choose_effect-{name}.json"
     results: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     first = 100 if options.part == "tune" else 0
     for seed in range(first, first + options.seeds):
         finished = {row["choice"] for row in results if row["seed"] == seed}
         if finished >= {*options.choices}:
             continue
-        pool = load_skewed_pool(options.part, seed)
-        with open_audit(pool, RESULTS / "choose-audits" / f"{options.part}-{seed}", seed) as audit:
-            for name in [name for name in options.choices if name not in finished]:
-                rows = choose_rows(pool, audit, name)
+        pool = load_skewed_pool(options.part, seed, options.captions)
+        with open_audit(pool, RESULTS / "choose-audits" / f"{name}-{seed}", seed) as audit:
+            for choice in [choice for choice in options.choices if choice not in finished]:
+                rows = choose_rows(pool, audit, choice)
                 clean = 100 * (1 - float(pool.cell.planted[rows].mean()))
-                results.append({"choice": name, "seed": seed, "clean": clean, **train_on_rows(pool, rows, seed)})
+                photos = len(np.unique(pool.cell.media[rows]))
+                results.append(
+                    {
+                        "choice": choice,
+                        "photos": photos,
+                        "seed": seed,
+                        "clean": clean,
+                        **train_on_rows(pool, rows, seed),
+                    }
+                )
                 path.write_text(json.dumps(results, indent=1))
     print_table(summarize(results), f"{KEPT:.0%} of the photos kept; {options.seeds} seeds")
 
