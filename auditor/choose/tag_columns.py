@@ -88,7 +88,7 @@ def tag_media(
         column = prefix + name_prompt(name or make_source_name(examples))
         return tag_by_examples(database, examples, column, force, engine)
     if isinstance(prompts, Path) or is_prompt_file(prompts):
-        choices, name = read_prompt_file(str(prompts)), name or make_source_name(str(prompts))
+        choices, name = read_prompt_file(str(prompts)), name or prefix + make_source_name(str(prompts))
     else:
         choices = make_prompts([prompts] if isinstance(prompts, str) else list(prompts), against or AGAINST)
     columns = [prefix + prompt.name for prompt in choices]

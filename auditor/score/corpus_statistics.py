@@ -105,7 +105,7 @@ class KindContext:
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics for the manifest."""
-        counts = {"pairs": self.captions, "media": self.media, "reference": len(self.reference)}
+        counts: dict[str, Any] = {"pairs": self.captions, "media": self.media, "reference": len(self.reference)}
         counts |= {} if self.reference.temperature is None else {"temperature": self.reference.temperature}
         if self.mismatch is not None:
             model = self.mismatch.to_dict()
