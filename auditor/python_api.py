@@ -272,7 +272,8 @@ class Audit(NotebookView):
         if isinstance(function, str | Path):
             function = load_embedding_head(function, name or "")
         options = {"name": name, "prefix": prefix, "batch_size": batch_size, "image_size": image_size}
-        engine = choose_engine(self.database) if isinstance(function, EmbeddingHead) else None
+        is_head = isinstance(function, EmbeddingHead) and tuple(columns) == ("visual",)
+        engine = choose_engine(self.database) if is_head else None
         work = make_apply_task(function, columns, **options)
         result = apply_function(self.database, function, work, force=force, engine=engine)
         self._reopen()
