@@ -294,7 +294,7 @@ class Audit(NotebookView):
 
         `prompts` are texts, a TOML file, or quality, text or medium, which ship with the auditor; `against` is the
         opposite of texts, by default "a photo". Instead, `by` names a file of marked rows (uid or key, and label), or
-        "reviews", from which a column called `name` is learned.
+        "reviews", to learn from. `name` is that of the column, if there is one, or of the columns together.
         """
         marks = None if by is None else str(by)
         tags = tag_media(

@@ -79,7 +79,7 @@ def tag_media(
     """Add a column for each prompt, or one that is learned from the marked rows of a file.
 
     `prompts` are texts, a TOML file, or quality, text or medium, which ship with the auditor; `against` is the opposite
-    of texts, by default "a photo". `name` is that of the columns together, or of the column that is learned.
+    of texts, by default "a photo". `name` is that of the column, if there is one, or of the columns together.
     """
     if bool(prompts) == bool(examples):
         raise PromptError("give prompts, a file of prompts (--prompts), or marked rows (--by): one of them")
@@ -92,6 +92,7 @@ def tag_media(
         choices, name = read_prompt_file(str(prompts)), name or prefix + make_source_name(str(prompts))
     else:
         choices = make_prompts([prompts] if isinstance(prompts, str) else list(prompts), against or AGAINST)
+        choices = [replace(choices[0], name=name_prompt(name))] if name and len(choices) == 1 else choices
     columns = [prefix + prompt.name for prompt in choices]
     source = check_tag_columns(database, columns, name, force)
     directions, spec = encode_prompts(database, choices, model)
