@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit_folder.arrow_schema import FACTS, SAMPLES
+from auditor.audit_folder.manifest import FORMAT
 from auditor.errors import AuditError, AuditorError
 from auditor.python_api import Audit
 from auditor.query.sandbox import QueryError
@@ -178,7 +179,7 @@ def test_unfinished_audit_shows_what_is_there(folder: Path, tmp_path: Path) -> N
 
 
 def test_audit_that_has_only_begun(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 4, "state": "sweeping"}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": FORMAT, "state": "sweeping"}))
     empty = Audit(tmp_path)
     assert empty.count() == 0 and empty.summary().rows == 0
     assert empty.histogram("similarity").total == 0

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from auditor.audit_folder.manifest import FORMAT
 from auditor.cli import cli, run_command_line
 from auditor.python_api import Audit
 from tests.support.synthetic import write_audit, write_corpus_audit
@@ -125,7 +126,9 @@ def test_filter_asks_where_to_and_which_rows(audit: str, capsys: pytest.CaptureF
 
 
 def test_unfinished_audit_is_told(audit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "manifest.json").write_text('{"format": 4, "state": "sweeping", "corpus": {"shards": 9}}')
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"format": FORMAT, "state": "sweeping", "corpus": {"shards": 9}})
+    )
     assert run_command_line(["summary", str(tmp_path), "--json"]) == 0
     shown = capsys.readouterr()
     assert "not finished (state: sweeping): 0 of 9 shards" in shown.err

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import build_nullable_vectors
+from auditor.audit_folder.manifest import FORMAT
 from auditor.cli import cli
 from auditor.python_api import Audit
 from auditor.query.explain import ExplainError, explain_row
@@ -92,7 +93,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory, pictures: ReferenceSample, c
     reference = [write_shards(folder, pictures, "image"), write_shards(folder, clips, "video")]
     pq.write_table(pa.concat_tables(reference), folder / "reference.parquet")
     statistics = {"video": {"frame_threshold": 0.3}}
-    (folder / "manifest.json").write_text(json.dumps({"format": 4, "state": "complete", "statistics": statistics}))
+    (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "state": "complete", "statistics": statistics}))
     (folder / "head").mkdir()
     from safetensors.numpy import save_file
 

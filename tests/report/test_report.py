@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from auditor.audit_folder.manifest import FORMAT
 from auditor.python_api import Audit
 from auditor.query.database import AuditDatabase
 from auditor.report.report import ReportError, render_report, write_report
@@ -117,6 +118,6 @@ def test_missing_corpus_leaves_words_in_place_of_pictures(tmp_path: Path) -> Non
 
 
 def test_unfinished_and_empty_audits(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 4, "state": "sweeping"}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": FORMAT, "state": "sweeping"}))
     page = Page(render_report(AuditDatabase(tmp_path)))
     assert any("this audit is not finished" in words for words in page.words)
