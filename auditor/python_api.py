@@ -284,7 +284,8 @@ class Audit(NotebookView):
         if isinstance(function, str | Path):
             function = load_embedding_head(function, name or "")
         options = {"name": name, "prefix": prefix, "batch_size": batch_size, "image_size": image_size}
-        engine = choose_engine(self.database) if isinstance(function, EmbeddingHead) else None
+        is_head = isinstance(function, EmbeddingHead) and tuple(columns) == ("visual",)
+        engine = choose_engine(self.database) if is_head else None
         work = make_apply_task(function, columns, **options)
         result = apply_function(self.database, function, work, force=force, engine=engine)
         self._reopen()
@@ -329,7 +330,7 @@ class Audit(NotebookView):
 
         `prompts` are texts, a TOML file, or quality, text or medium, which ship with the auditor; `against` is the
         opposite of texts, by default "a photo". Instead, `by` names a file of marked rows (uid or key, and label), or
-        "reviews", from which a column called `name` is learned.
+        "reviews", to learn from. `name` is that of the column, if there is one, or of the columns together.
         """
         marks = None if by is None else str(by)
         tags = tag_media(

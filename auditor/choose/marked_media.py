@@ -19,7 +19,7 @@ from auditor.query.sandbox import quote_literal
 from auditor.vectors import Bools, Floats
 
 REVIEWS = "reviews"
-MOST = 100_000  # marked rows
+MOST = 10_000  # marked rows
 LABELS = {"0": False, "1": True, "false": False, "true": True}
 
 

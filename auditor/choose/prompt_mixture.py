@@ -25,7 +25,7 @@ RIDGE = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0)  # of the shapes: normal groups, unl
 BOOTSTRAPS = 100
 INTERVAL = (0.05, 0.95)
 STARTS = tuple((share, shape) for share in (0.02, 0.1, 0.3, 0.5, 0.8) for shape in (-1.0, 1.0))
-FEW, SINGLE = f"fewer than {SMALLEST} media", "the margins form one group: all of the corpus, or nothing in it, fits"
+FEW, SINGLE = f"fewer than {SMALLEST} media", "the margins form one group, not two"
 
 
 @dataclass(frozen=True, slots=True)

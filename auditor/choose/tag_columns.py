@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import name_embeddings_file, read_facts
@@ -78,7 +79,7 @@ def tag_media(
     """Add a column for each prompt, or one that is learned from the marked rows of a file.
 
     `prompts` are texts, a TOML file, or quality, text or medium, which ship with the auditor; `against` is the opposite
-    of texts, by default "a photo". `name` is that of the columns together, or of the column that is learned.
+    of texts, by default "a photo". `name` is that of the column, if there is one, or of the columns together.
     """
     if bool(prompts) == bool(examples):
         raise PromptError("give prompts, a file of prompts (--prompts), or marked rows (--by): one of them")
@@ -88,9 +89,10 @@ def tag_media(
         column = prefix + name_prompt(name or make_source_name(examples))
         return tag_by_examples(database, examples, column, force, engine)
     if isinstance(prompts, Path) or is_prompt_file(prompts):
-        choices, name = read_prompt_file(str(prompts)), name or make_source_name(str(prompts))
+        choices, name = read_prompt_file(str(prompts)), name or prefix + make_source_name(str(prompts))
     else:
         choices = make_prompts([prompts] if isinstance(prompts, str) else list(prompts), against or AGAINST)
+        choices = [replace(choices[0], name=name_prompt(name))] if name and len(choices) == 1 else choices
     columns = [prefix + prompt.name for prompt in choices]
     source = check_tag_columns(database, columns, name, force)
     directions, spec = encode_prompts(database, choices, model)
@@ -205,7 +207,7 @@ def count_shard_margins(folder: Folder, source: str, columns: Sequence[str], sha
     first = margins.column(0).to_numpy()
     begins = np.isfinite(first) & (np.append(np.nan, first[:-1]) != first)
     for kind in kinds.filter(pa.array(begins)).unique().to_pylist():
-        chosen = begins & (kinds.to_numpy() == kind)
+        chosen = begins & pc.equal(kinds, kind).fill_null(False).to_numpy()
         counts[kind] = np.stack([count_margins(column.to_numpy()[chosen]) for column in margins.columns])
     return counts
 
@@ -214,13 +216,13 @@ def write_probabilities(
     folder: Folder, work: ApplyTask, columns: Sequence[str], mixtures: Mixtures, shard: str
 ) -> None:
     margins, kinds = read_margins(folder, work.name, columns, shard)
+    members = {kind: pc.equal(kinds, kind).fill_null(False).to_numpy() for kind in mixtures}
     table: dict[str, pa.Array] = {}
     for number, column in enumerate(columns):
         margin = margins.column(number).to_numpy()
         p = np.full(len(margin), np.nan, np.float32)
         for kind, fits in mixtures.items():
             if isinstance(mixture := fits[number], PromptMixture):
-                rows = kinds.to_numpy() == kind
-                p[rows] = mixture.p(margin[rows])
+                p[members[kind]] = mixture.p(margin[members[kind]])
         table |= {column: pa.array(p, from_pandas=True), f"{column}{MARGIN}": pa.array(margin, from_pandas=True)}
     write_columns(folder, work.name, shard, pa.table(table), {MARK: work.mark})

@@ -66,7 +66,7 @@ def load_function(spec: str, name: str | None = None, activation: Any = None) ->
         return load_embedding_head(spec, name or "", activation)
     module, _, attribute = spec.partition(":")
     if not module or not attribute:
-        raise ColumnError(f"{spec!r} is not a file of weights, nor of the form my_module:my_function")
+        raise ColumnError(f"{spec!r} is not of the form my_module:my_function, nor a file of weights")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -27,7 +27,7 @@ def tag_options(function: Callable[..., None]) -> Callable[..., None]:
             metavar="EXAMPLES",
             help="File of uid or key and label (0, 1) to learn from, or reviews.",
         ),
-        option("--name", default="", help="Name of the columns together; of the column, with --by."),
+        option("--name", default="", help="Name of the column, or of several columns together."),
         option("--prefix", default="", help="Prefix of the new columns."),
         option("--model", metavar="M", help="The model of the audit, if you did not make the audit here."),
         option("--force", is_flag=True, help="Replace columns of the same name."),

@@ -100,8 +100,9 @@ def measure_nouns(shard: str, encode: Encode) -> list[dict[str, Any]]:
     for text, pattern in NOUNS.items():
         hits = [bool(re.search(pattern, caption.lower())) for caption in photos.captions]
         truth = np.bincount(photos.media, hits, len(photos.keys)) >= 2
-        (prompt,) = make_prompts([f"a photo of {text}"])
-        rows.append({"prompt": text, **judge(photos.visual, truth, compute_direction(prompt, encode))})
+        for prompt in make_prompts([f"a photo of {text}", text]):
+            (wording,) = prompt.texts
+            rows.append({"prompt": wording, **judge(photos.visual, truth, compute_direction(prompt, encode))})
     return rows
 
 

@@ -104,7 +104,7 @@ def test_an_interrupted_run_continues(audit: Audit, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_interrupted_publication_continues(audit: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = audit.tag("a watermark", name="one")[0]
+    whole = audit.tag("a watermark")[0]
     rows, original = read_shard(audit, "s2"), tag_columns.write_probabilities
 
     def failing(folder: Folder, work: Any, columns: Any, mixtures: Any, shard: str) -> None:
@@ -114,9 +114,9 @@ def test_an_interrupted_publication_continues(audit: Audit, monkeypatch: pytest.
 
     monkeypatch.setattr(tag_columns, "write_probabilities", failing)
     with pytest.raises(KeyboardInterrupt):
-        audit.tag("a watermark", name="one", force=True)
+        audit.tag("a watermark", force=True)
     monkeypatch.setattr(tag_columns, "write_probabilities", original)
-    assert audit.tag("a watermark", name="one", force=True)[0].to_dict() == whole.to_dict()
+    assert audit.tag("a watermark", force=True)[0].to_dict() == whole.to_dict()
     for name, values in read_shard(audit, "s2").items():
         np.testing.assert_array_equal(values, rows[name])
 
@@ -160,6 +160,11 @@ def test_bad_input_is_one_line(audit: Audit, arguments: dict[str, Any], message:
     with pytest.raises(AuditorError, match=message) as caught:
         audit.tag(**arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_a_single_column_can_be_named(audit: Audit) -> None:
+    (tag,) = audit.tag("a watermark", name="Marked")
+    assert (tag.column, tag.margin) == ("marked", "marked_margin") and "marked" in audit.columns
 
 
 def test_a_column_is_replaced_only_by_force(audit: Audit) -> None:
