@@ -48,7 +48,8 @@ class Rules:
 
     `count` or `share` come last and choose among the rows that meet all other rules (auditor/keep/ranked_rows.py).
     `unscored` applies to rows without a value for a limit: too few videos, for example, have no p_mismatch.
-    `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py.
+    `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py. What is written of kept
+    captions (`drop_weak_parts`, `strip_preamble`, `no_edits`) is in auditor/keep/caption_changes.py.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
