@@ -43,6 +43,7 @@ COMMAND_GROUPS = {
     "Repair and export": {
         "faults": "Find faults that come in patterns: shifts, mixed-up blocks, bad shards, boilerplate.",
         "repair": "Return captions to the media they belong to.",
+        "edits": "List the captions that people have edited.",
         "join": "Add the columns of a file to an audit.",
         "weigh": "Write weights, or repeat uids by weight, instead of cutting.",
         "export": "Export rows to FiftyOne or a spreadsheet.",

@@ -43,6 +43,7 @@ from auditor.query.summary import summarize_audit
 from auditor.report.altair_charts import Plots
 from auditor.report.findings import find_findings
 from auditor.report.notebook import draw_audit, make_gallery
+from auditor.review.caption_edits import edit_caption, list_edits
 from auditor.review.certificate import Certificate, certify
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.review.label_sample import LabelSample, count_labels, fetch_sample_marks, find_label_sample
@@ -281,6 +282,8 @@ class Audit(NotebookView):
     # -- reviews -------------------------------------------------------------------------------------------------
 
     mark = make_method(AuditDatabase.mark)
+    edit = make_method(edit_caption)
+    edits = make_method(list_edits)
     precision = make_method(measure_flag_precision)
     marks_of = make_method(fetch_sample_marks)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.options import CORPUS_HELP, audit_command, json_option, option
-from auditor.commands.output import open_audit
+from auditor.commands.output import open_audit, print_changes
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_line, print_lines
 
@@ -53,6 +53,7 @@ def command(
         print_json(row_counts)
     else:
         print_lines("\n".join(f"{target}: {rows:,} rows" for target, rows in row_counts.items()))
+        print_changes(subset.change_counts)
 
 
 def export_to_csv(subset: "Subset", target: str, force: bool) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
-from auditor.commands.output import open_audit
+from auditor.commands.output import open_audit, print_changes
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_line
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TIERS = click.IntRange(min=2)
 SHOWN_TOPICS = 5
-NOT_RULES = ("by", "unscored", "per_medium")  # they say how rules apply
+NOT_RULES = ("by", "unscored", "per_medium", "no_edits")  # they say how rules apply
 
 
 @audit_command
@@ -94,6 +94,7 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
         print_json({**asdict(result), **unscored, "rules": subset.rules.to_dict()})
     else:
         print_line(f"{result.target}: {describe_result(result)}")
+        print_changes(result.changes, result.form in ("npy", "txt"))
         if note := describe_unscored(subset.usable_unscored, subset.unscored):
             print_line(note)
 
@@ -105,7 +106,7 @@ def write_subset_tiers(subset: "Subset", out: str, count: int, by: str, as_json:
     with console.Progress("filter", None, "samples", quiet=as_json) as progress:
         result = export_tiers(subset, out, count, by, progress=progress.advance, **options)
     if as_json:
-        print_json({**asdict(result), "open_clip": result.open_clip})
+        print_json({**asdict(result), "open_clip": result.open_clip, "changes": subset.change_counts})
         return
     rows = [
         {"tier": tier.folder.rsplit("/", 1)[-1], "pairs": tier.pairs, "samples": tier.samples, "shards": tier.shards}
@@ -113,6 +114,7 @@ def write_subset_tiers(subset: "Subset", out: str, count: int, by: str, as_json:
         for tier in result.tiers
     ]
     console.print_table(rows, f"{result.target}: tiers by {result.by}")
+    print_changes(subset.change_counts)
     print_line(f"open_clip: python -m open_clip_train.main {result.open_clip} ...")
 
 
@@ -143,15 +145,15 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
     effects, drift, cuts = subset.effects(), subset.drift(), measure_limits(subset.database, subset.rules)
     if as_json:
         shifts = {**asdict(drift), "topic_distance": drift.topic_distance}
-        print_json(
-            {**asdict(effects), "media_kept": subset.media, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]}
-        )
+        counts = {"media_kept": subset.media, "changes": subset.change_counts}
+        print_json({**asdict(effects), **counts, "shifts": shifts, "cuts": [cut.to_dict() for cut in cuts]})
         return
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
     rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
     console.print_table([*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}], title)
     if note := describe_unscored(effects.unscored, effects.unscored_kept):
         print_line(note)
+    print_changes(subset.change_counts)
     for cut in cuts:
         console.print_table([cut.tabulate()], f"{cut.column}: {cut.describe_failures()}")
     if not effects.kept:

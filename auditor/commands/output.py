@@ -99,6 +99,19 @@ def print_notes(*paths: str) -> None:
                 print_line(f"note: {note}", err=True)
 
 
+def print_changes(counts: Mapping[str, int], is_list: bool = False) -> None:
+    """Say how many captions an export changes and what changes them; nothing if none can change."""
+    if counts:
+        causes = {
+            "edited": "edited by hand",
+            "without_weak_parts": "without weak parts",
+            "without_preamble": "without a preamble",
+        }
+        parts = [f"{counts[name]:,} {words}" for name, words in causes.items() if counts[name]]
+        note = "; a list of keys or uids cannot hold them" if is_list and parts else ""
+        print_line(f"{counts['changed']:,} captions changed{': ' * bool(parts)}{', '.join(parts)}{note}")
+
+
 def add_span_columns(columns: Sequence[str], rows: Rows) -> list[str]:
     """Insert the columns start and end before the caption if any row has a span; a key alone names a whole video."""
     timed = any(row.get("start") is not None for row in rows) and not {"start", "end"} & set(columns)

@@ -24,16 +24,24 @@ PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
     default=0.9,
     help="Apply a repair only if it is right with at least this probability.",
 )
+@option("--no-edits", is_flag=True, help="Write captions as they were audited, not as people have edited them.")
 @option("--corpus", help=CORPUS_HELP)
 @json_option("Print the repairs as JSON.")
 def command(
-    audit: str, out: str | None, write: bool, parquet: str | None, confidence: float, corpus: str | None, as_json: bool
+    audit: str,
+    out: str | None,
+    write: bool,
+    parquet: str | None,
+    confidence: float,
+    no_edits: bool,
+    corpus: str | None,
+    as_json: bool,
 ) -> None:
     """Propose which medium each displaced caption of AUDIT belongs to, with its probability.
 
     Shifted, reversed, exchanged and mixed-up captions are those that `auditor faults` finds. Timed captions that are
     out of sync with their video get a new span. --apply writes repaired copies of the affected shards and never
-    changes the corpus.
+    changes the corpus. Captions that people have edited stay with their media and are written as edited.
 
     \b
     auditor repair audit/ --out repairs/
@@ -51,10 +59,11 @@ def command(
     if parquet:
         write_rows_to_parquet(build_repair_table(repairs), parquet)
     if out and write:
-        result = apply_repairs(opened.database, repairs, out)
+        result = apply_repairs(opened.database, repairs, out, no_edits=no_edits)
         moved = f"{result.moved:,} captions moved in {result.shards:,} shards ({result.samples:,} samples)"
         spans = f", {result.shifted:,} spans shifted" if result.shifted else ""
-        line = f"{result.target}: {moved}, {result.left_out:,} media without a caption left out{spans}"
+        edited = f", {result.edited:,} captions written as edited" if result.edited else ""
+        line = f"{result.target}: {moved}, {result.left_out:,} media without a caption left out{spans}{edited}"
         print_line(line, err=as_json)
     elif out:
         write_repair_list(out, repairs)

@@ -1,7 +1,7 @@
-"""Read the kept samples of a corpus with all their files and only the kept captions.
+"""Read the kept samples of a corpus with all their files and only the kept captions, as they are to be written.
 
-A sample of a tar has all members of its key, byte for byte except for dropped captions. A sample of a folder or a table
-has the medium and the kept captions. Timed captions are written to the .json, in place of subtitles.
+A sample of a tar has all members of its key, byte for byte except for dropped and changed captions. A sample of a
+folder or a table has the medium and the kept captions. Timed captions are written to the .json, in place of subtitles.
 """
 
 import json
@@ -32,8 +32,9 @@ OWN_FIELDS = frozenset({"__key__", "__url__"})  # of a WebDataset sample; no mem
 class KeptShard:
     """The kept samples of one shard, one row each.
 
-    Columns: key, media_path, media_offset, media_size and media_digest (null: not compared); captions, numbers, uids,
-    starts and ends of the kept captions; `of`, the number of all captions of the sample.
+    Columns: key, media_path, media_offset, media_size and media_digest (null: not compared); captions, changes
+    (the caption if it differs from the corpus's, else null), numbers, uids, starts and ends of the kept captions; `of`,
+    the number of all captions of the sample.
     """
 
     name: str
@@ -75,8 +76,9 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
                 "__key__": row["key"],
                 "__url__": path,
             }
-            whole = has_spans(row) or len(row["numbers"]) == row["of"]
-            yield sample if whole else keep_captions(sample, row["numbers"], options)
+            changes = {number: text for number, text in zip(row["numbers"], row["changes"], strict=True) if text}
+            is_written = has_spans(row) or (len(row["numbers"]) == row["of"] and not changes)
+            yield sample if is_written else keep_captions(sample, row["numbers"], options, changes)
 
 
 def check_digest(row: Mapping[str, Any], data: bytes) -> None:

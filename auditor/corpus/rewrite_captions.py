@@ -1,4 +1,4 @@
-"""Drop captions of a sample: rewrite its .txt and .json, and leave all other members byte for byte.
+"""Drop or change captions of a sample: rewrite its .txt and .json, and leave all other members byte for byte.
 
 Captions are read as the audit reads them, so caption number 3 is the same in both.
 """
@@ -16,6 +16,7 @@ from auditor.corpus.timed_captions import combine_captions, parse_subtitles
 from auditor.errors import AuditorError
 
 Fields = Mapping[str, Any]
+NO_CHANGES: Mapping[int, str] = {}
 # of a .json: replaced by the kept captions
 TIMED_FIELDS = ("caption", "captions", "segments", "subtitles", "clips", "clip_subtitles")
 
@@ -24,10 +25,13 @@ class CorpusChangedError(AuditorError):
     """The corpus has moved or changed since it was audited."""
 
 
-def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOptions) -> dict[str, Any]:
+def keep_captions(
+    members: Fields, numbers: Sequence[int], options: CorpusOptions, changes: Mapping[int, str] = NO_CHANGES
+) -> dict[str, Any]:
     """Return the members of a sample by extension, with only the captions that have these numbers.
 
-    Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json.
+    Members are bytes, or decoded by WebDataset: str for the .txt, a dict for the .json. `changes` are the new texts of
+    captions by number.
     """
     _, text, record, subtitles = choose_sample_files(name for name in members if not name.startswith("__"))
     lines = split_captions(_decode_member(members, text, options), options.captions)
@@ -41,7 +45,7 @@ def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOption
         raise CorpusChangedError(
             f"sample {members.get('__key__', '')} has {len(captions)} captions, fewer than when it was audited"
         )
-    kept_captions = [captions[number] for number in numbers]
+    kept_captions = [changes.get(number, captions[number]) for number in numbers]
     if spans:
         kept_spans = [spans[number] for number in numbers]
         return _build_timed_sample(members, record, fields or {}, zip(kept_captions, kept_spans, strict=True))
@@ -49,7 +53,9 @@ def keep_captions(members: Fields, numbers: Sequence[int], options: CorpusOption
     if text is not None and lines:
         changed[text] = _encode_like(members[text], "\n".join(kept_captions))
     if record is not None and fields is not None:
-        changed[record] = _encode_like(members[record], rewrite_record(fields, kept_captions))
+        originals, whole = [captions[number] for number in numbers], len(numbers) == len(captions)
+        written = rewrite_record(fields, originals, kept_captions, whole=whole)
+        changed[record] = _encode_like(members[record], written) if written != fields else members[record]
     return changed
 
 
@@ -77,15 +83,22 @@ def build_timed_record(fields: Fields, whole: Sequence[str], segments: Sequence[
     return {**other, "captions": whole, "segments": segments}
 
 
-def rewrite_record(fields: Fields, kept_captions: Sequence[str]) -> dict[str, Any]:
-    """Return a record whose `captions` and `caption`, if it has them, hold the kept captions; other fields stay."""
+def rewrite_record(
+    fields: Fields, originals: Sequence[str], kept_captions: Sequence[str], *, whole: bool
+) -> dict[str, Any]:
+    """Return a record whose `captions` and `caption`, if it has them, hold the kept captions; other fields stay.
+
+    `originals` are the kept captions as they were. In a `whole` sample, which keeps all, other captions stay as well.
+    """
     changed = dict(fields)
-    if "captions" in fields:
-        changed["captions"] = list(kept_captions)
-    if isinstance(fields.get("caption"), list):
-        changed["caption"] = list(kept_captions)
-    elif "caption" in fields and not set(parse_captions(fields["caption"])) <= set(kept_captions):
-        changed["caption"] = kept_captions[0]
+    new_texts = dict(zip(originals, kept_captions, strict=True))
+    for name in ("captions", "caption"):
+        texts = parse_captions(fields.get(name))
+        if name in fields and (name == "captions" or isinstance(fields[name], list)):
+            replaced = [new_texts.get(text, text) for text in texts]
+            changed[name] = replaced if whole and list(texts) != list(originals) else list(kept_captions)
+        elif texts and new_texts.get(texts[0]) != texts[0]:
+            changed[name] = new_texts.get(texts[0], fields[name] if whole else kept_captions[0])
     return changed
 
 

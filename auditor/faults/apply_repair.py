@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
 from auditor.corpus.caption_text import parse_record
@@ -20,6 +22,7 @@ from auditor.corpus.shard_writer import PortableTar
 from auditor.faults import shifted_spans
 from auditor.faults.corpus_window import FaultsError
 from auditor.faults.repair import Repair, build_repair_table
+from auditor.keep.caption_changes import CaptionChanges, read_caption_changes
 from auditor.keep.export_target import (
     PLAN,
     check_export_folder,
@@ -30,6 +33,7 @@ from auditor.keep.export_target import (
 )
 from auditor.keep.kept_rows import CAPTION_COLUMNS, fetch_kept_shard
 from auditor.query.database import AuditDatabase
+from auditor.query.rules import Rules
 from auditor.query.sandbox import quote_literal
 
 REPAIRS = "repairs.parquet"
@@ -39,7 +43,7 @@ MovedCaption = Mapping[str, Any]  # uid, caption, start, end
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The shards and samples written, captions moved, media left without a caption, and spans shifted."""
+    """The shards and samples written, captions moved, media left without a caption, spans shifted, captions edited."""
 
     target: str
     shards: int
@@ -47,28 +51,36 @@ class RepairResult:
     moved: int
     left_out: int
     shifted: int = 0
+    edited: int = 0
 
 
-def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: str) -> RepairResult:
+def apply_repairs(
+    database: AuditDatabase, repairs: Sequence[Repair], target: str, *, no_edits: bool = False
+) -> RepairResult:
     """Write new shards to `target`, which must not be the corpus, and the list of repairs to repairs.parquet.
 
-    After an interruption, the same call resumes.
+    Captions that a person has edited stay where they are and are written as edited, unless `no_edits`. After an
+    interruption, the same call resumes.
     """
     check_repair_target(database, target)
     folder = Folder(target)
-    shards = sorted({repair.shard for repair in repairs} | {repair.new_shard for repair in repairs})
+    changes = read_caption_changes(database, Rules(no_edits=no_edits))
+    edits = changes.edits.to_pylist() if changes.edits is not None else []
+    repairs = leave_edited_captions(repairs, edits)
+    places = {repair.shard for repair in repairs} | {repair.new_shard for repair in repairs}
+    shards = sorted(places | {edit["shard"] for edit in edits})
     check_repair_media(database, shards)
     moving = [repair for repair in repairs if repair.pattern != shifted_spans.PATTERN]
     moves = CaptionMoves(moving, fetch_captions(database, moving))
-    samples = left_out = 0
+    samples = left_out = edited = 0
     with hold_folder_lock(folder):
         folder.sweep_temporary("")
-        description = describe_repairs(database, repairs, shards)
+        description = describe_repairs(database, repairs, shards, changes)
         prepare_export(folder, description, force=False)
         written_shards = set(folder.names("", ".tar"))
         for shard in shards:
             shard_rows = shifted_spans.apply_spans(
-                fetch_kept_shard(database, shifted_spans.build_repair_condition(repairs), shard), repairs
+                fetch_kept_shard(database, shifted_spans.build_repair_condition(repairs), shard, changes), repairs
             )
             changed = moves.captions(shard_rows)
             if shard not in written_shards:
@@ -76,9 +88,20 @@ def apply_repairs(database: AuditDatabase, repairs: Sequence[Repair], target: st
                     write_repaired_shard(path, shard_rows, changed)
             empty_count = sum(not captions for captions in changed.values())
             samples, left_out = samples + len(shard_rows) - empty_count, left_out + empty_count
+            edited += pc.list_flatten(shard_rows.table["changes"]).drop_null().length()
         folder.write_table(REPAIRS, build_repair_table(repairs))
         folder.write_json(PLAN, {**description, "state": "complete"})
-    return RepairResult(target, len(shards), samples, len(moving), left_out, len(repairs) - len(moving))
+    return RepairResult(target, len(shards), samples, len(moving), left_out, len(repairs) - len(moving), edited)
+
+
+def leave_edited_captions(repairs: Sequence[Repair], edits: Sequence[Mapping[str, Any]]) -> list[Repair]:
+    """The repairs without moves of captions that a person has edited to describe their medium."""
+    rows = {(edit["uid"], edit["caption_index"]) for edit in edits}
+    return [
+        repair
+        for repair in repairs
+        if repair.pattern == shifted_spans.PATTERN or (repair.uid, repair.caption_index) not in rows
+    ]
 
 
 class CaptionMoves:
@@ -102,7 +125,7 @@ class CaptionMoves:
             columns = zip(*(row[name] for name in CAPTION_COLUMNS), strict=True) if place in self.gone else ()
             stay = [
                 {"caption": caption, "uid": uid, "start": start, "end": end}
-                for caption, number, uid, start, end in columns
+                for caption, _, number, uid, start, end in columns
                 if number not in self.gone[place]
             ]
             if place in self.gone or place in self.arrived:
@@ -110,13 +133,15 @@ class CaptionMoves:
         return captions_by_key
 
 
-def describe_repairs(database: AuditDatabase, repairs: Sequence[Repair], shards: Sequence[str]) -> dict[str, Any]:
-    """The export plan: the repairs and a fingerprint that includes the files read."""
+def describe_repairs(
+    database: AuditDatabase, repairs: Sequence[Repair], shards: Sequence[str], changes: CaptionChanges
+) -> dict[str, Any]:
+    """The export plan: the repairs and a fingerprint that includes the edits and the files read."""
     listed = quote_literal(list(shards))
     sql = f"SELECT DISTINCT media_path AS path FROM measured WHERE shard IN (SELECT unnest({listed}))"
     paths = [row["path"] for row in database.rows(sql)] if shards else []
     stamps = sorted(set(stamp_media_files(database, paths)))
-    fingerprint = fingerprint_export([repair.to_dict() for repair in repairs], stamps)
+    fingerprint = fingerprint_export([repair.to_dict() for repair in repairs], stamps, changes.identity)
     return {"audit": database.path, "repairs": len(repairs), "fingerprint": fingerprint}
 
 

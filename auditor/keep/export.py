@@ -71,10 +71,11 @@ def export_subset(
         return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
     folder, name = open_target_file(subset, target, force)
     if form == "parquet" and not input_columns:
-        rows = copy_to_parquet(subset, folder, name, subset.select_sql(subset.database.columns))
-        return ExportResult(target, form, rows, captions=rows)
+        rows = copy_to_parquet(subset, folder, name, subset.select_sql(subset.columns))
+        return ExportResult(target, form, rows, captions=rows, changes=subset.change_counts)
     write = {"npy": write_uid_array, "txt": write_key_list}.get(form, export_input_table)
-    return ExportResult(target, form, write(subset, folder, name), captions=subset.count)
+    rows = write(subset, folder, name)
+    return ExportResult(target, form, rows, captions=subset.count, changes=subset.change_counts)
 
 
 def write_uid_array(subset: KeptRows, folder: Folder, name: str) -> int:
@@ -111,7 +112,7 @@ def export_csv(subset: KeptRows, target: str, *, force: bool = False) -> int:
     if not target.lower().endswith(".csv"):
         raise ExportError(f"{target} is not a .csv file")
     folder, name = open_target_file(subset, target, force)
-    columns = subset.database.columns
+    columns = subset.columns
     count = 0
     with folder.writing(name) as path, path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file)

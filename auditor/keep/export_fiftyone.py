@@ -23,7 +23,7 @@ from auditor.keep.export_target import ExportError, Progress, check_outside_corp
 from auditor.keep.kept_rows import KeptRows
 from auditor.query.row_queries import read_row_media
 from auditor.query.sandbox import quote_literal
-from auditor.schema import FLAGS
+from auditor.schema import FLAGS, ORIGINAL_CAPTION
 
 LEFT_OUT = ("media_path", "media_offset", "media_size", *FLAGS)  # replaced by filepath and tags
 RENAMED = {"frames": "frames_encoded", "id": "input_id", "tags": "input_tags", "metadata": "input_metadata"}
@@ -66,7 +66,7 @@ def export_fiftyone(
 
 
 def list_field_columns(subset: KeptRows) -> list[str]:
-    return [column for column in subset.database.columns if column not in LEFT_OUT]
+    return [column for column in subset.columns if column not in LEFT_OUT]
 
 
 def build_fields(subset: KeptRows, fo: Any) -> dict[str, Any]:
@@ -94,7 +94,9 @@ def build_samples(subset: KeptRows, kind: str, folder: Path, fo: Any) -> Iterato
         vectors = read_shard_vectors(subset.database.files.folder, shard)
         chosen = f"{subset.condition} AND shard = {quote_literal(shard)} AND kind = {quote_literal(kind)}"
         order = "ORDER BY media_path, media_offset, caption_index"
-        batches = subset.stream(f"SELECT * FROM reviewed AS samples WHERE {chosen} {order}", BATCH)
+        columns = ", ".join(filter(None, map(subset.changes.select, ("caption", ORIGINAL_CAPTION))))
+        rows = f"(SELECT {columns or 'caption'}, samples.* EXCLUDE (caption) FROM reviewed AS samples WHERE {chosen})"
+        batches = subset.stream(f"SELECT * FROM {rows} {order}", BATCH)
         for row in (row for batch in batches for row in batch.to_pylist()):
             if path := find_media_file(subset, row, folder):
                 fields = {to_field_name(column): row[column] for column in list_field_columns(subset)}

@@ -83,7 +83,7 @@ def export_shards(
             if not part:
                 write_removed_rows(subset, folder)
             folder.write_json(PLAN, {**description, "state": "complete", "samples": plan.total, "shards": plan.shards})
-    return ExportResult(folder.url, "webdataset", plan.total, plan.shards, subset.count)
+    return ExportResult(folder.url, "webdataset", plan.total, plan.shards, subset.count, subset.change_counts)
 
 
 def write_removed_rows(subset: KeptRows, folder: Folder) -> None:
@@ -97,11 +97,12 @@ def explain_resume(folder: Folder, plan: ShardPlan) -> str:
 
 
 def describe_export(subset: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
+    contents = subset.condition, sources, subset.count, stamp_corpus_files(subset), subset.changes.identity
     return {
         "audit": subset.database.path,
         "rules": subset.rules.to_dict(),
         "shard_size": shard_size,
-        "fingerprint": fingerprint_export(subset.condition, sources, subset.count, stamp_corpus_files(subset)),
+        "fingerprint": fingerprint_export(*contents),
     }
 
 

@@ -1,7 +1,7 @@
 """Write the kept rows of a table corpus as a table with the same columns: CSV, TSV, JSON lines or Parquet.
 
-The table is read again and its cells are written unchanged, except that lists of captions, and their spans, are reduced
-to the kept ones. Relative paths stay relative to the audited table.
+The table is read again and its cells are written unchanged, except that captions change as in every export, and that
+lists of captions, and their spans, are reduced to the kept ones. Relative paths stay relative to the audited table.
 """
 
 import csv
@@ -27,7 +27,8 @@ from auditor.keep.kept_rows import KeptRows, load_corpus_options
 
 Row = dict[str, Any]
 TableShard = TextShard | ParquetShard
-KeptPlaces = dict[int, list[int]]  # row of the table -> indices of its kept captions
+CellCaptions = dict[int, str | None]  # index of a kept caption in its cell -> its new text, if it changes
+KeptPlaces = dict[int, CellCaptions]  # by the row of the table
 
 
 def export_input_table(subset: KeptRows, folder: Folder, name: str) -> int:
@@ -71,14 +72,15 @@ def open_table_shards(subset: KeptRows) -> list[TableShard]:
 
 def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
     table = subset.shard(shard.name).table
-    numbers = dict(zip(table["key"].to_pylist(), table["numbers"].to_pylist(), strict=True))
+    columns = (table[name].to_pylist() for name in ("key", "numbers", "changes"))
+    numbers = {key: zip(numbers, texts, strict=True) for key, numbers, texts in zip(*columns, strict=True)}
     places_by_row: KeptPlaces = {}
     for key, occurrence, entry in merge_entries(shard.folder, shard.entries()) if numbers else ():
-        for number in numbers.get(key, ()) if occurrence == 0 else ():
+        for number, text in numbers.get(key, ()) if occurrence == 0 else ():
             if number >= len(entry.places):
                 raise ExportError(f"{shard.path} has changed since it was audited; audit it again")
             row, place = entry.places[number]
-            places_by_row.setdefault(row, []).append(place)
+            places_by_row.setdefault(row, {})[place] = text
     return places_by_row
 
 
@@ -91,16 +93,19 @@ def read_kept_rows(subset: KeptRows, shards: list[TableShard]) -> Iterator[Row]:
                 yield select_captions(fields, column, places_by_row[number], timed=timed)
 
 
-def select_captions(fields: Row, column: str, places: list[int], *, timed: bool) -> Row:
-    """Reduce a row to the captions at some places of their cell; a plain text is one caption.
+def select_captions(fields: Row, column: str, captions: CellCaptions, *, timed: bool) -> Row:
+    """Reduce a row to its kept captions, with their new texts; a plain text is one caption.
 
     With timed captions, other cells that list as many values (spans, scores) are reduced alike.
     """
     total = len(parse_cell(fields[column], timed))
-    if len(places) == total or not is_list_cell(fields[column], timed):
+    if not is_list_cell(fields[column], timed):
+        return {**fields, column: next(iter(captions.values())) or fields[column]}
+    if len(captions) == total and not any(captions.values()):
         return fields
     names = [name for name in fields if timed and len(parse_cell(fields[name], timed)) == total] if total > 1 else []
-    return {**fields, **{name: select_items(fields[name], places) for name in (column, *names)}}
+    selected = {name: select_items(fields[name], dict.fromkeys(captions)) for name in names}
+    return {**fields, **selected, column: select_items(fields[column], captions)}
 
 
 def is_list_cell(cell: Any, timed: bool) -> bool:
@@ -111,9 +116,10 @@ def parse_cell(cell: Any, timed: bool) -> list[Any]:
     return parse_list_cell(cell) if is_list_cell(cell, timed) else [cell]
 
 
-def select_items(cell: Any, places: list[int]) -> Any:
+def select_items(cell: Any, captions: CellCaptions) -> Any:
     """The items at some places of a list, in the notation of the cell: a list, or text in JSON or Python syntax."""
-    chosen = [parse_list_cell(cell)[place] for place in places]
+    items = parse_list_cell(cell)
+    chosen = [items[place] if text is None else text for place, text in captions.items()]
     if not isinstance(cell, str):
         return chosen
     with suppress(ValueError):

@@ -7,8 +7,8 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ class ExportResult:
     rows: int  # rows written; distinct uids for npy, keys for txt, samples for a folder
     shards: int = 0
     captions: int = 0  # pairs kept
+    changes: Mapping[str, int] = field(default_factory=dict)  # captions that are changed, by what changes them
 
 
 def parse_target_form(target: str) -> str:
@@ -112,7 +113,7 @@ def prepare_export(folder: Folder, description: dict[str, Any], force: bool, oth
         raise ExportError(f"{folder.url} exists; --force replaces it")
     if previous and any(previous.get(key) != description.get(key) for key in SAME):
         raise ExportError(
-            f"{folder.url} holds an unfinished export with other rules or of a corpus that has changed since; "
+            f"{folder.url} holds an unfinished export with other rules or edits or of a corpus that has changed since; "
             "--force replaces it"
         )
     folder.write_json(PLAN, {**description, "state": "writing"})

@@ -10,6 +10,7 @@ import pyarrow as pa
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.shard import CorpusOptions, load_saved_options
 from auditor.errors import AuditorError
+from auditor.keep.caption_changes import CaptionChanges, read_caption_changes
 from auditor.keep.rule_effects import build_clauses, build_reason_sql, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import count_matching_media
@@ -18,7 +19,8 @@ from auditor.query.sandbox import Sandbox
 
 MEDIUM = "shard, key, media_path, media_offset"
 CAPTION_COLUMNS = {  # of a KeptShard: lists of the kept captions, and the SQL of their items
-    "captions": "caption",
+    "captions": "exported",
+    "changes": "nullif(exported, caption)",  # the captions that differ from the audited ones
     "numbers": "caption_index",
     "uids": "uid",
     "starts": '"start"',
@@ -31,7 +33,8 @@ class KeptRows:
 
     def __init__(self, database: AuditDatabase, rules: Rules, **clauses: str) -> None:
         self.database, self.rules = database, rules
-        self.clauses = {**build_clauses(database, rules), **clauses}
+        self.changes = read_caption_changes(database, rules)  # an edit that is made later is for the next export
+        self.clauses = {**build_clauses(database, rules, self.changes), **clauses}
         self.condition = conjoin_clauses(self.clauses)
         # a view that exists in every sandbox, because exports open one of their own; further conditions may follow
         self.from_clause = f"{database.stored_table(self.condition)} WHERE {self.condition}"
@@ -65,16 +68,28 @@ class KeptRows:
     def open_sandbox(self, *writable: str) -> closing[Sandbox]:
         """A sandbox without a time limit, for exports; a COPY can write to the paths in `writable`."""
         limits = replace(self.database.limits, seconds=None)
-        return closing(self.database.open_sandbox(writable, limits, self.condition))
+        sandbox = self.database.open_sandbox(writable, limits, self.condition)
+        self.changes.define(sandbox)
+        return closing(sandbox)
 
     def stream(self, sql: str, batch: int = 100_000) -> Iterator[pa.RecordBatch]:
         """Yield the result of SQL in batches, without a time limit."""
         with self.open_sandbox() as sandbox:
             yield from sandbox.stream(sql, batch)
 
+    @property
+    def columns(self) -> list[str]:
+        """All columns of an export."""
+        return self.changes.columns(self.database.columns)
+
     def select_sql(self, columns: Sequence[str]) -> str:
-        names = ", ".join(self.database.column(column, "columns") for column in columns)
-        return f"SELECT {names} FROM reviewed AS samples WHERE {self.condition}"
+        names = [self.changes.select(column) or self.database.column(column, "columns") for column in columns]
+        return f"SELECT {', '.join(names)} FROM reviewed AS samples WHERE {self.condition}"
+
+    @cached_property
+    def change_counts(self) -> dict[str, int]:
+        """How many kept captions are edited by hand, lose parts, or lose their preamble; empty if none can change."""
+        return self.changes.count(self.database, self.from_clause)
 
     def list_kinds(self) -> list[str]:
         rows = self.database.rows(f"SELECT DISTINCT kind FROM {self.from_clause} ORDER BY kind")
@@ -112,10 +127,10 @@ class KeptRows:
 
     def shard(self, shard: str) -> KeptShard:
         """The kept samples of one shard in corpus order; reads one file of the audit."""
-        return fetch_kept_shard(self.database, self.condition, shard)
+        return fetch_kept_shard(self.database, self.condition, shard, self.changes)
 
 
-def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> KeptShard:
+def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str, changes: CaptionChanges) -> KeptShard:
     """Fetch the kept samples of a shard; `measured`, `extended` and `reviewed` are limited to its rows."""
     captions = ", ".join(
         f"list({column} ORDER BY caption_index) FILTER (is_kept) AS {name}" for name, column in CAPTION_COLUMNS.items()
@@ -127,7 +142,8 @@ def fetch_kept_shard(database: AuditDatabase, condition: str, shard: str) -> Kep
         f"WITH measured AS ({shard_view}), "
         "extended AS (SELECT * FROM measured), "
         "reviewed AS (SELECT * FROM measured LEFT JOIN verdicts USING (uid, caption_index)), "
-        f"decided AS (SELECT *, coalesce({condition}, FALSE) AS is_kept FROM reviewed AS samples) "
+        f"decided AS (SELECT *, coalesce({condition}, FALSE) AS is_kept, {changes.caption} AS exported "
+        "FROM reviewed AS samples) "
         f"SELECT key, media_path, media_offset, any_value(media_size) AS media_size, "
         f'{digest} AS media_digest, {captions}, count(*) AS "of" '
         "FROM decided GROUP BY key, media_path, media_offset HAVING bool_or(is_kept) "

@@ -61,11 +61,22 @@ class Predicate(UrlLookup[Keys]):
 
 @dataclass(frozen=True, slots=True)
 class KeptCaptions:
-    """The kept captions of one shard: `numbers[starts[i]:starts[i + 1]]` for sample `keys[i]`; empty means all."""
+    """The kept captions of one shard: `numbers[starts[i]:starts[i + 1]]` for sample `keys[i]`; empty means all.
+
+    `changes` are their new texts, null for captions that stay as they are.
+    """
 
     keys: Keys
     starts: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int32]
+    changes: pa.Array
+
+    def find(self, sample: int) -> tuple[list[int], dict[int, str]]:
+        """The numbers of the kept captions of a sample, and their changes by number."""
+        start, stop = self.starts[sample : sample + 2].tolist()
+        numbers = self.numbers[start:stop].tolist()
+        texts = self.changes.slice(start, stop - start).to_pylist() if len(self.changes) else []
+        return numbers, {number: text for number, text in zip(numbers, texts, strict=False) if text}
 
 
 class CaptionFilter(UrlLookup[KeptCaptions]):
@@ -80,8 +91,8 @@ class CaptionFilter(UrlLookup[KeptCaptions]):
         place = find_key(captions.keys, hash_key(sample["__key__"]))
         if place is None:
             return None
-        numbers = captions.numbers[captions.starts[place] : captions.starts[place + 1]].tolist()
-        return keep_captions(sample, numbers, self.options) if numbers else sample
+        numbers, changes = captions.find(place)
+        return keep_captions(sample, numbers, self.options, changes) if numbers else sample
 
     def __repr__(self) -> str:
         samples = sum(len(captions.keys) for captions in self.shards.values())
@@ -93,23 +104,33 @@ def make_predicate(subset: KeptRows) -> Predicate:
 
 
 def make_caption_filter(subset: KeptRows) -> CaptionFilter:
-    """Samples that keep all captions take eight bytes each, others four more for each kept caption."""
-    database = subset.database
-    rows = f"SELECT *, {subset.condition} AS is_kept FROM {database.stored_table(subset.condition)}"
+    """Samples that keep all captions as they are take eight bytes each, others four more for each kept caption.
+
+    Changed captions are held in memory.
+    """
+    database, changed = subset.database, bool(subset.changes)
+    text = f"nullif({subset.changes.caption}, samples.caption)" if changed else "NULL"
+    columns = f"*, {subset.condition} AS is_kept, {text} AS text"
+    rows = f"SELECT {columns} FROM {database.stored_table(subset.condition)} WHERE media_path IS NOT NULL"
+    listed = "list({} ORDER BY caption_index) FILTER (is_kept)"
     samples = (  # n is NULL if no caption is kept
-        "SELECT media_path, md5_number_lower(key) AS number, CASE WHEN bool_and(is_kept) THEN [] "
-        "ELSE list(caption_index ORDER BY caption_index) FILTER (is_kept) END AS n "
-        f"FROM ({rows} WHERE media_path IS NOT NULL) GROUP BY media_path, media_offset, key"
+        "SELECT media_path, md5_number_lower(key) AS number, bool_and(is_kept AND text IS NULL) AS whole, "
+        f"CASE WHEN whole THEN [] ELSE {listed.format('caption_index')} END AS n, "
+        f"CASE WHEN whole THEN [] ELSE {listed.format('text')} END AS texts "
+        f"FROM ({rows}) GROUP BY media_path, media_offset, key"
     )
-    keys, lengths, numbers = (f"list({x} ORDER BY number) FILTER (n IS NOT NULL)" for x in ("number", "len(n)", "n"))
-    table = database.run(
-        f"SELECT media_path, {keys}, {lengths}, flatten({numbers}) FROM ({samples}) GROUP BY media_path"
-    )
+    names = ("number", "len(n)", "n", *["texts"] * changed)
+    keys, lengths, *lists = (f"list({x} ORDER BY number) FILTER (n IS NOT NULL)" for x in names)
+    flat = ", ".join(f"flatten({items})" for items in lists)
+    table = database.run(f"SELECT media_path, {keys}, {lengths}, {flat} FROM ({samples}) GROUP BY media_path")
     shards = {
         relative_shard_path(subset, path.as_py()): KeptCaptions(
-            read_list(keys, np.uint64), np.append(0, np.cumsum(read_list(lengths, np.int64))), read_list(n, np.int32)
+            read_list(keys, np.uint64),
+            np.append(0, np.cumsum(read_list(lengths, np.int64))),
+            read_list(n, np.int32),
+            texts[0].values if texts and texts[0].is_valid else pa.array([], pa.string()),
         )
-        for path, keys, lengths, n in zip(*table.columns, strict=True)
+        for path, keys, lengths, n, *texts in zip(*table.columns, strict=True)
     }
     return CaptionFilter(shards, load_corpus_options(database))
 

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.side_files import overlapping_digests
+from auditor.keep.caption_changes import CaptionChanges, read_caption_changes
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import fetch_rows
 from auditor.query.rules import PerMedium, RuleError, Rules, build_bound_sql, parse_share
@@ -55,7 +56,7 @@ class RuleEffects:
 Clauses = Mapping[str, str]  # the SQL condition of the rows that a rule keeps, by rule
 
 
-def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
+def build_clauses(database: AuditDatabase, rules: Rules, changes: CaptionChanges | None = None) -> Clauses:
     """The rules as SQL, the status first; a user's condition has been checked by the sandbox."""
     clauses = {rule: build_bound_clause(database, rules, rule, *bound) for rule, bound in rules.bounds().items()}
     if rules.keep_top is not None and rules.by is not None:
@@ -75,6 +76,8 @@ def build_clauses(database: AuditDatabase, rules: Rules) -> Clauses:
         clauses["no_overlap"] = f"coalesce(media_digest NOT IN ({digests}), TRUE)" if digests else "TRUE"
     if rules.per_medium in ("any", "all"):
         clauses = build_media_clauses(database, rules, clauses)
+    if rules.drop_weak_parts is not None:
+        clauses["drop_weak_parts"] = (read_caption_changes(database, rules) if changes is None else changes).condition
     return {"status": "status = 'ok'", **clauses}
 
 

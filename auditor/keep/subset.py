@@ -23,6 +23,7 @@ import pyarrow as pa
 from auditor.corpus.raw_samples import read_kept_samples
 from auditor.corpus.read_medium import MediaPlaces
 from auditor.errors import AuditorError
+from auditor.keep.caption_changes import CaptionChanges
 from auditor.keep.export import export_subset
 from auditor.keep.export_datasets import export_datasets
 from auditor.keep.export_target import ExportResult
@@ -51,7 +52,7 @@ class Subset(KeptRows, NotebookView):
         """The kept rows as an Arrow table in corpus order, with all columns or those named."""
         if isinstance(columns, str):
             raise QueryError(f'columns must be a list of names: ["{columns}"]')
-        selection = self.select_sql(columns or self.database.columns)
+        selection = self.select_sql(columns or self.columns)
         return self.database.run(f"{selection} ORDER BY shard, media_path, media_offset, key, caption_index")
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> "pd.DataFrame":
@@ -104,7 +105,7 @@ class Subset(KeptRows, NotebookView):
             raise AuditorError("no sample meets the rules: there is nothing to read")
         database = self.database
         opening = database.path, database.places, database.thresholds, database.limits
-        reader = ShardReader(*opening, self.condition, self.rules.where)
+        reader = ShardReader(*opening, self.condition, self.rules.where, self.changes)
         # the nested list makes the shard names the first stage
         return wds.DataPipeline([shards], wds.split_by_node, wds.split_by_worker, reader)
 
@@ -130,9 +131,11 @@ class ShardReader:
     limits: Limits
     condition: str  # the rules as SQL when the pipeline was made, including the cut of keep_top
     where: str | None  # the user's own condition, which `condition` may refer to as a table of matching rows
+    changes: CaptionChanges
 
     def __call__(self, shards: Iterator[str]) -> Iterator[dict[str, Any]]:
         with AuditDatabase(self.path, self.places, thresholds=self.thresholds, limits=self.limits) as database:
             database.where(self.where)  # builds that table
+            self.changes.define(database.sandbox)
             for shard in shards:
-                yield from read_kept_samples(fetch_kept_shard(database, self.condition, shard))
+                yield from read_kept_samples(fetch_kept_shard(database, self.condition, shard, self.changes))

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from auditor.audit_folder.arrow_schema import ENCODED
 from auditor.audit_folder.audit_files import find_swept_shards
+from auditor.audit_folder.edit_records import CaptionEdit, find_row_edits
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
@@ -87,6 +88,7 @@ class Explanation(NotebookView):
     prototypes_text: list[PrototypeBelief] = field(default_factory=list)
     duplicates: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)  # sentences for and against the pair
+    edits: list[CaptionEdit] = field(default_factory=list)  # of the caption by hand; the first one is applied
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -132,9 +134,10 @@ def explain_row(
     row = row_queries.read_row(database, key, caption_index, shard) if shard else None
     row = row or find_row(database, key, caption_index)
     folder = database.files.folder
+    edits = find_row_edits(folder, row)
     pair = load_pair(folder, row)
     if pair is None:
-        return Explanation(row, "nothing", duplicates=find_duplicates(database, row))
+        return Explanation(row, "nothing", duplicates=find_duplicates(database, row), edits=edits)
     whole = database.counts["rows"] <= whole_corpus or not folder.exists(REFERENCE)
     own_similarity = float(pair.medium.own_similarity(pair.text)[0])
     captions, media = BestFits(n, own_similarity), BestFits(n, own_similarity)
@@ -161,6 +164,7 @@ def explain_row(
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
         reasons=list_reasons(row, votes, statistics.get("evidence")),
+        edits=edits,
     )
 
 
@@ -303,6 +307,8 @@ def print_explanation(explanation: Explanation) -> None:
     span = f", {row['start']:g} to {row['end']:g} s" if None not in (row.get("start"), row.get("end")) else ""
     header = f"{row['key']} caption {row['caption_index']}{span} ({row['kind']}, {row['status']})"
     print_line(f"{header}: {row['caption'] or ''}")
+    for number, edit in enumerate(explanation.edits):
+        print_line(f"  {'replaced edit' if number else 'edited'} by {edit.reviewer}, {edit.time[:10]}: {edit.after}")
     if row["status"] != "ok":
         print_line(f"  {row['error_message']}")
     names = [name for name in list_column_names("headline", "detail") if row.get(name) is not None]

@@ -1,29 +1,26 @@
-"""The marks of reviewers, stored in the audit folder: append-only, and safe with several reviewers at once.
+"""The marks of reviewers, stored in the audit folder as appended lines, safe with several reviewers at once.
 
-On a local disk a mark is one line of `reviews.jsonl`, appended by a single write; on an object store, which cannot
-append, it is one small object under `reviews/`. The latest mark of each reviewer on a row counts; a withdrawn mark is
-followed by a line that says so.
+The latest mark of each reviewer on a row counts; a withdrawn mark is followed by a line that says so.
 """
 
-import contextlib
-import errno
-import getpass
-import json
-import os
-import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
-from datetime import UTC, datetime
 from typing import Literal
 
+from auditor.audit_folder.appended_lines import (
+    append_entries,
+    find_user_name,
+    format_time,
+    read_lines,
+    read_lines_version,
+)
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query.sandbox import is_utf8, quote_literal
-from auditor.regular_files import open_regular, parse_json
+from auditor.regular_files import parse_json
 from auditor.schema import MARKS, Mark
 
-FILE = "reviews.jsonl"
+NAME = "reviews"  # of the appended lines
 WITHDRAWN: Literal["withdrawn"] = "withdrawn"  # in place of a mark: the reviewer withdrew it
 
 
@@ -47,62 +44,25 @@ FIELDS = [field.name for field in fields(Review)]
 def make_review(uid: str, caption_index: int, mark: str, reviewer: str | None, note: str) -> Review:
     if mark not in MARKS and mark != WITHDRAWN:
         raise ReviewError(f"a mark is one of {', '.join(MARKS)}, not {mark!r}")
-    if not reviewer:
-        try:
-            reviewer = getpass.getuser()
-        except (KeyError, OSError):  # a container without a user database
-            reviewer = "unknown"
-    now = datetime.now(UTC).isoformat(timespec="microseconds")
-    return Review(uid, caption_index, reviewer, mark, note, now)
+    return Review(uid, caption_index, reviewer or find_user_name(), mark, note, format_time())
 
 
 def append_reviews(folder: Folder, reviews: Sequence[Review]) -> None:
-    """Store marks. Nothing is ever rewritten, so writers do not need to coordinate."""
-    line = "".join(json.dumps(asdict(review), ensure_ascii=False) + "\n" for review in reviews).encode()
     try:
-        if folder.local:
-            append_review_line(folder.path(FILE), line)
-        else:
-            name = f"reviews/{time.time_ns():020d}-{uuid.uuid4().hex[:12]}.json"
-            folder.fs.pipe_file(folder.path(name), line)
+        append_entries(folder, NAME, [asdict(review) for review in reviews])
     except OSError as error:
         raise ReviewError(f"cannot store a mark in {folder.url}: {error.strerror or error}") from None
 
 
-def append_review_line(path: str, line: bytes) -> None:
-    """Append a line by one write to a descriptor opened for appending, which the kernel does atomically.
-
-    If a full disk has truncated the last line, a line break comes first; otherwise both lines would be lost.
-    """
-    descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
-    try:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        if (written := os.write(descriptor, line)) < len(line):
-            raise OSError(errno.EIO, f"only {written} of {len(line)} bytes were written; is the disk full?")
-    finally:
-        os.close(descriptor)
-
-
 def read_reviews(folder: Folder) -> list[Review]:
     """Read all marks in the order of their times; truncated or malformed lines are skipped."""
-    if folder.local:
-        lines = folder.read_bytes(FILE).splitlines() if folder.exists(FILE) else []
-    else:
-        names = folder.names("reviews", ".json")
-        lines = [line for name in names for line in folder.read_bytes(f"reviews/{name}.json").splitlines()]
-    reviews = [review for line in lines if (review := parse_review_line(line))]
+    reviews = [review for line in read_lines(folder, NAME) if (review := parse_review_line(line))]
     return sorted(reviews, key=lambda review: review.time)
 
 
 def read_reviews_version(folder: Folder) -> str:
     """Return a version that changes with each new mark of a local audit; empty for a remote audit."""
-    if folder.local:
-        with contextlib.suppress(OSError):
-            status = os.stat(folder.path(FILE))
-            return f"{status.st_mtime_ns}-{status.st_size}"
-    return ""
+    return read_lines_version(folder, NAME)
 
 
 def parse_review_line(line: bytes) -> Review | None:

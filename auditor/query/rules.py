@@ -59,6 +59,15 @@ class Rules:
     no_overlap: str | None = setting(
         None, "Leave out media that `auditor overlap` has found in OTHER.", metavar="OTHER"
     )
+    drop_weak_parts: float | None = setting(
+        None,
+        "Drop the parts of a caption that are mismatched with more than this probability, and captions that have no "
+        "other part.",
+        share=True,
+        metavar="P",
+    )
+    strip_preamble: bool = setting(False, "Write captions without openings such as 'The image shows'.")
+    no_edits: bool = setting(False, "Write captions as they were audited, not as people have edited them.")
     unscored: Unscored = setting(
         "keep", "What to do with pairs that have no estimate, for example because their kind has too few pairs."
     )
@@ -73,7 +82,7 @@ class Rules:
             raise RuleError("keep_top and by must be used together: --keep-top 30% --by similarity")
         if self.keep_top is not None:
             parse_share(self.keep_top)
-        for rule in ("no_duplicates", "no_generated_defects"):
+        for rule in ("no_duplicates", "no_generated_defects", "strip_preamble", "no_edits"):
             if not isinstance(getattr(self, rule), bool):
                 raise RuleError(f"{rule} is True or False, not {getattr(self, rule)!r}")
         for rule, choices in CHOICES.items():
@@ -97,6 +106,8 @@ class Rules:
             raise RuleError(explain_unknown_name("rule", unknown[0], sorted([*names, *BOUNDS])))
         bounds = {rule: rules[rule] for rule in RULES if rules.get(rule) is not None} | bounds
         limits = {rule: parse_limit(rule, x) for rule, x in bounds.items()}
+        if (probability := rules.get("drop_weak_parts")) is not None:
+            rules["drop_weak_parts"] = parse_number("drop_weak_parts", probability, 0, 1)
         return cls(limits, **{rule: rules[rule] for rule in OTHER_RULES if rules.get(rule) is not None})
 
     def bounds(self) -> dict[str, tuple[str, str, float]]:
@@ -137,6 +148,9 @@ class KeepRules(ColumnLimits, total=False):
     no_duplicates: bool
     no_generated_defects: bool
     no_overlap: str | None
+    drop_weak_parts: float | None
+    strip_preamble: bool
+    no_edits: bool
     unscored: Unscored
     per_medium: PerMedium | None
 

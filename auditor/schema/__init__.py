@@ -54,6 +54,7 @@ def list_column_names(*uses: Use) -> tuple[str, ...]:
 FACTS = tuple(column.name for column in ROW_COLUMNS)
 SCORES = tuple(column.name for column in SCORE_COLUMNS)
 STORED = (*FACTS, *SCORES)  # the columns of samples/; the view joins flags and reviews
+ORIGINAL_CAPTION = "original_caption"  # of exports: the audited caption, where another one is written
 HEADLINES = list_column_names("headline")
 HIGH_IS_SUSPICIOUS = frozenset(name for name, column in COLUMNS.items() if column.suspicious == "high")
 MEASUREMENTS = list_column_names("headline", "measurement")

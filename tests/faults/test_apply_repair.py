@@ -31,6 +31,7 @@ from auditor.faults.apply_repair import (
 )
 from auditor.faults.corpus_window import FaultsError
 from auditor.faults.repair import Repair
+from auditor.keep.caption_changes import CaptionChanges
 from auditor.keep.export_target import ExportError, prepare_export
 from auditor.query.database import AuditDatabase
 from tests.support.kill_points import kill_everywhere
@@ -119,6 +120,7 @@ def test_of_several_captions_those_that_do_not_move_stay() -> None:
     """A person refused the move of the second caption of `a`, and that of the only one of `b`."""
     listed = {
         "captions": ["one", "two"],
+        "changes": [None] * 2,
         "numbers": [0, 1],
         "uids": ["x", "y"],
         "starts": [None] * 2,
@@ -212,7 +214,7 @@ def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(
     corpus: Path, audit: Audit, repairs: list[Repair], tmp_path: Path
 ) -> None:
     folder = Folder(tmp_path / "out")
-    prepare_export(folder, describe_repairs(audit.database, repairs, ["00000"]), force=False)
+    prepare_export(folder, describe_repairs(audit.database, repairs, ["00000"], CaptionChanges()), force=False)
     os.utime(corpus / "corpus" / "00000.tar", ns=(1, 1))
     with pytest.raises(ExportError, match="has changed"):
         apply_repairs(audit.database, repairs, str(tmp_path / "out"))
