@@ -1,4 +1,5 @@
 // Cards to mark: one large card with the next ones already loaded, or a grid in which many are marked at once.
+// The caption of a large card can be edited (caption_editor.js).
 // A key press shows the next card at once. Decisions go to Python in order and stay here until it acknowledges them.
 // Captions and keys of the corpus are set as text, never as HTML.
 
@@ -48,7 +49,7 @@ class ReviewCards {
 
   restart(data) {
     Object.assign(this, { token: data.token, order: [], items: new Map(), marks: new Map(), selected: new Set(), outbox: [] });
-    Object.assign(this, { position: 0, history: [], anchor: null, drawnIds: "" });
+    Object.assign(this, { position: 0, history: [], anchor: null, drawnIds: "", editor: null });
   }
 
   // Creates and decodes the picture of a card before it is needed.
@@ -66,8 +67,8 @@ class ReviewCards {
     }
   }
 
-  sendDecision(ids, mark) {
-    this.outbox.push({ n: ++this.sequence, ids, mark });
+  sendDecision(ids, mark, text) {
+    this.outbox.push({ n: ++this.sequence, ids, mark, ...(text === undefined ? {} : { text }) });
     this.sendState();
   }
 
@@ -88,6 +89,7 @@ class ReviewCards {
     else if (this.data.grid && key === "a") this.selectAll();
     else if (this.data.grid && key === "escape") this.select([]);
     else if (!this.data.grid && (key === "n" || key === "arrowright")) this.skip();
+    else if (!this.data.grid && key === "e") this.startEdit();
     else handled = false;
     if (handled) event.preventDefault();
   }
@@ -109,10 +111,34 @@ class ReviewCards {
     this.items.get(id).mark = mark;
   }
 
+  startEdit() {
+    const item = this.items.get(this.order[this.position]);
+    if (!item?.caption) return;
+    const actions = { save: (text) => this.saveEdit(item, text), cancel: () => this.stopEdit() };
+    this.editor = new CaptionEditor(item, this.data.longest, actions);
+    this.draw();
+    this.editor.area.focus();
+  }
+
+  stopEdit() {
+    this.editor = null;
+    this.draw();
+  }
+
+  saveEdit(item, text) {
+    if (text && text !== (item.edit?.text ?? item.caption)) {
+      this.history.push({ ids: [item.id], edit: item.edit, position: this.position });
+      this.items.get(item.id).edit = { text, by: "you" };
+      this.sendDecision([item.id], "edit", text);
+    }
+    this.stopEdit();
+  }
+
   undo() {
     const last = this.history.pop();
     if (!last) return;
-    last.ids.forEach((id, index) => this.setMark(id, last.marks[index]));
+    if ("edit" in last) this.items.get(last.ids[0]).edit = last.edit;
+    else last.ids.forEach((id, index) => this.setMark(id, last.marks[index]));
     this.position = last.position;
     if (this.data.grid) this.selected = new Set(last.ids);
     this.draw();
@@ -168,6 +194,8 @@ class ReviewCards {
 
   drawSingle() {
     const item = this.items.get(this.order[this.position]);
+    if (this.editor?.id !== item?.id) this.editor = null;
+    if (this.editor && this.root.contains(this.editor.element)) return this.editor.refresh(item);
     const stage = createElement("div", "stage");
     if (item) {
       stage.append(item.view);
@@ -179,9 +207,11 @@ class ReviewCards {
     }
     const side = createElement("div", "side");
     side.append(createElement("div", "caption", item ? item.caption || "(no caption)" : ""));
+    if (this.editor) side.append(this.editor.element);
+    else if (item?.edit) side.append(createElement("div", "edited", `Edited by ${item.edit.by}: ${item.edit.text}`));
     side.append(createElement("div", "line", item ? item.line : ""));
     side.append(this.createButtons(["good", "bad", "unsure"], Boolean(item)));
-    side.append(createElement("div", "help", "g good · b bad · u unsure · → later · z undo"));
+    side.append(createElement("div", "help", "g good · b bad · u unsure · e edit · → later · z undo"));
     side.append(this.createProgress());
     for (const part of item?.details ?? []) {
       side.append(createElement("div", "part", part.title));
@@ -221,6 +251,12 @@ class ReviewCards {
       button.disabled = !enabled;
       button.onclick = (event) => this.decide(mark, event.timeStamp);
       row.append(button);
+    }
+    if (!this.data.grid) {
+      const edit = createElement("button", "edit", "edit");
+      edit.disabled = !this.items.get(this.order[this.position])?.caption;
+      edit.onclick = () => this.startEdit();
+      row.append(edit);
     }
     const undo = createElement("button", "", "undo");
     undo.disabled = !this.history.length;

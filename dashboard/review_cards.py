@@ -7,12 +7,15 @@ one until a run of the page has acknowledged it, so none is lost and none counts
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import streamlit as st
 
+from auditor.audit_folder.edit_records import LONGEST, EditError
 from auditor.query.database import AuditDatabase
 from auditor.query.reviews import WITHDRAWN, Review, make_review
+from auditor.query.row_queries import read_row
+from auditor.review.caption_edits import edit_row
 from auditor.review.review_queues import fetch_reviewer_marks
 from auditor.schema import HEADLINES, MARKS
 from dashboard.display_text import format_number, short_label
@@ -23,11 +26,23 @@ Row = Mapping[str, Any]
 CARD_NUMBERS = HEADLINES[:2]  # below a picture
 INLINE_BYTES = 3 * 2**20  # the browser gets videos up to this size with the card, and one frame of larger ones
 
+
+def read_script(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
 _cards_component = st.components.v2.component(
     "auditor_review_cards",
-    css=Path(__file__).with_name("review_cards.css").read_text(encoding="utf-8"),
-    js=Path(__file__).with_name("review_cards.js").read_text(encoding="utf-8"),
+    css=read_script("review_cards.css"),
+    js=f"{read_script('caption_editor.js')}\n{read_script('review_cards.js')}",
 )
+
+
+class CardEdit(NamedTuple):
+    """A caption that was edited on a card, and the reviewer's edit of it from before."""
+
+    key: tuple[str, int]
+    before: str | None
 
 
 def component_key(grid: bool) -> str:
@@ -49,16 +64,18 @@ def make_review_cards(
     play: int = INLINE_BYTES,
 ) -> list[dict[str, Any]]:
     """Rows in the form that the browser gets. A video of more than `play` bytes is one frame."""
+    edits = [database.read_row_edits().find(row) for row in rows]
     return [
         {
             "id": format_row_id(row),
-            "caption": row.get("caption"),
+            "caption": row.get("caption"),  # marks are about the audited caption
+            "edit": {"text": row_edits[0].after, "by": row_edits[0].reviewer} if row_edits else None,
             "line": " · ".join(f"{short_label(c)} {format_number(row[c])}" for c in numbers if row.get(c) is not None),
             "mark": marks.get((row["uid"], row.get("caption_index") or 0)),
             "encoded": row.get("status") == "ok",  # only encoded rows can be searched by
             **picture_fields(preview),
         }
-        for row, preview in zip(rows, cache.show(database, rows, play=play), strict=True)
+        for row, row_edits, preview in zip(rows, edits, cache.show(database, rows, play=play), strict=True)
     ]
 
 
@@ -96,6 +113,7 @@ def show_review_cards(
         "remaining": remaining,
         "items": [without_picture(item) if item["id"] in loaded_ids else item for item in items],
         "acknowledged": st.session_state.setdefault("acknowledged_decisions", {}),
+        "longest": LONGEST,
     }
     return _cards_component(
         key=component_key(grid),
@@ -130,8 +148,8 @@ def receive_decisions(database: AuditDatabase, grid: bool) -> None:
 
 
 def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any]], reviewer: str) -> None:
-    """Write marks into the audit; an undo restores the mark from before, or withdraws it."""
-    history: list[list[tuple[tuple[str, int], str | None]]] = st.session_state.setdefault("undoable", [])
+    """Write marks and edits into the audit; an undo restores what was there before, or withdraws it."""
+    history: list[list[tuple[tuple[str, int], str | None]] | CardEdit] = st.session_state.setdefault("undoable", [])
     skipped: set[str] = st.session_state.setdefault("skipped", set())
     marks = dict[tuple[str, int], str | None](fetch_reviewer_marks(database, reviewer))
     reviews: list[Review] = []
@@ -140,8 +158,15 @@ def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any
         if decision["mark"] in MARKS:
             history.append([(key, marks.get(key)) for key in keys])
             changes = [(key, decision["mark"]) for key in keys]
+        elif decision["mark"] == "edit" and isinstance(decision.get("text"), str):
+            history.append(edit_card(database, keys[0], decision["text"], reviewer))
+            continue
         elif decision["mark"] == "undo" and keys and history:
-            changes = [(key, previous or WITHDRAWN) for key, previous in history.pop()]
+            last = history.pop()
+            if isinstance(last, CardEdit):
+                edit_card(database, last.key, last.before, reviewer)
+                continue
+            changes = [(key, previous or WITHDRAWN) for key, previous in last]
         else:
             skipped.update(decision["ids"])
             continue
@@ -149,3 +174,16 @@ def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any
         reviews += [make_review(*key, mark, reviewer, "") for key, mark in changes]
     if reviews:
         database.keep_reviews(reviews)
+
+
+def edit_card(database: AuditDatabase, key: tuple[str, int], text: str | None, reviewer: str) -> CardEdit:
+    """Store the edit of a card; a text that cannot be stored is reported below the cards."""
+    row = read_row(database, *key)
+    edits = database.read_row_edits().find(row) if row else []
+    own_text = next((edit.after for edit in edits if edit.reviewer == reviewer), None)
+    try:
+        if row is not None:
+            edit_row(database, row, text, reviewer)
+    except EditError as error:
+        st.session_state["edit_problem"] = str(error)
+    return CardEdit(key, own_text)

@@ -52,10 +52,12 @@ class CaptionEdit:
     time: str
 
     def belongs_to(self, row: Row) -> bool:
-        same_caption = row["key"] == self.key and row["caption_hash"] == self.caption_hash
-        same_place = row["shard"] == self.shard or (self.media_digest and row["media_digest"] == self.media_digest)
-        same_text = row["caption_index"] == self.caption_index or row["caption"] == self.before
-        return bool(same_caption and same_place and same_text)
+        """A caption that is spelled differently, but has the same hash, must be in the same place."""
+        if row["key"] != self.key or row["caption_hash"] != self.caption_hash:
+            return False
+        if row["shard"] == self.shard:
+            return row["caption"] == self.before or row["caption_index"] == self.caption_index
+        return row["caption"] == self.before and row["media_digest"] == self.media_digest is not None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -148,7 +150,3 @@ class RowEdits:
             latest.pop(edit.reviewer, None)  # the order is that of the last edits
             latest[edit.reviewer] = edit
         return [edit for edit in reversed(latest.values()) if edit.after]
-
-
-def find_row_edits(folder: Folder, row: Row) -> list[CaptionEdit]:
-    return RowEdits(read_edits(folder)).find(row)

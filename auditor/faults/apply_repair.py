@@ -117,18 +117,19 @@ class CaptionMoves:
     def captions(self, shard_rows: KeptShard) -> dict[str, list[MovedCaption]]:
         """The new captions of each sample of a shard whose captions change, by key.
 
-        If only some captions of a sample move, the others stay: a person decided that they belong there.
+        If only some captions of a sample move, the others stay: a person decided that they belong there. A caption
+        that a person has edited stays, too.
         """
         captions_by_key = {}
         for row in shard_rows.table.select(["key", *CAPTION_COLUMNS]).to_pylist():
             place = shard_rows.name, row["key"]
-            columns = zip(*(row[name] for name in CAPTION_COLUMNS), strict=True) if place in self.gone else ()
-            stay = [
-                {"caption": caption, "uid": uid, "start": start, "end": end}
-                for caption, _, number, uid, start, end in columns
-                if number not in self.gone[place]
-            ]
             if place in self.gone or place in self.arrived:
+                columns = zip(*(row[name] for name in CAPTION_COLUMNS), strict=True)
+                stay = [
+                    {"caption": caption, "uid": uid, "start": start, "end": end}
+                    for caption, change, number, uid, start, end in columns
+                    if change or number not in self.gone.get(place, {number})
+                ]
                 captions_by_key[row["key"]] = [*stay, *self.arrived.get(place, ())]
         return captions_by_key
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.audit_folder.edit_records import ROW_COLUMNS, CaptionEdit, RowEdits, read_edits, read_edits_version
+from auditor.audit_folder.edit_records import ROW_COLUMNS, CaptionEdit
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from auditor.query.sandbox import Sandbox, quote_literal
@@ -147,9 +147,7 @@ def read_caption_changes(database: AuditDatabase, rules: Rules) -> CaptionChange
 
 def list_applied_edits(database: AuditDatabase) -> list[EditedRow]:
     """The rows that are edited, with their edits."""
-    if database.files.folder.local and not read_edits_version(database.files.folder):
-        return []
-    edits = RowEdits(read_edits(database.files.folder))
+    edits = database.read_row_edits()
     rows = fetch_candidate_rows(database, {key for key, _ in edits.by_caption})
     return [(row, row_edits) for row in rows if (row_edits := edits.find(row))]
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
 from auditor.audit_folder.confirmed_places import confirm_places, read_confirmed_places
+from auditor.audit_folder.edit_records import CaptionEdit, RowEdits, append_edits, read_edits, read_edits_version
 from auditor.corpus.corpus_files import make_path_absolute
 from auditor.corpus.read_medium import MediaPlaces
 from auditor.errors import AuditError, explain_unknown_name
@@ -76,6 +77,7 @@ class AuditDatabase:
         self.memory: MemoryColumns | None = None
         self.reviews_version = reviews.read_reviews_version(self.files.folder)
         self._review_loads = 0
+        self._row_edits: tuple[str, RowEdits] | None = None  # with the version of their file
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
         self._cache: dict[str, CachedAnswer[Any]] = {}
         self.sandbox = self.open_sandbox()
@@ -321,6 +323,19 @@ class AuditDatabase:
             self.reviews_version = reviews.read_reviews_version(self.files.folder)
             self._review_loads += 1
             self.sandbox.define(*self._review_statements())
+
+    # -- edited captions -----------------------------------------------------------------------------------------
+
+    def read_row_edits(self) -> RowEdits:
+        """Return the edits of captions; read again if the file of a local audit has changed."""
+        version = read_edits_version(self.files.folder)
+        if self._row_edits is None or self._row_edits[0] != version:
+            self._row_edits = version, RowEdits(read_edits(self.files.folder))
+        return self._row_edits[1]
+
+    def keep_edits(self, edits: Sequence[CaptionEdit]) -> None:
+        append_edits(self.files.folder, edits)
+        self._row_edits = None
 
 
 def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:

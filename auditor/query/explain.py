@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from auditor.audit_folder.arrow_schema import ENCODED
 from auditor.audit_folder.audit_files import find_swept_shards
-from auditor.audit_folder.edit_records import CaptionEdit, find_row_edits
+from auditor.audit_folder.edit_records import CaptionEdit
 from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
@@ -134,7 +134,7 @@ def explain_row(
     row = row_queries.read_row(database, key, caption_index, shard) if shard else None
     row = row or find_row(database, key, caption_index)
     folder = database.files.folder
-    edits = find_row_edits(folder, row)
+    edits = database.read_row_edits().find(row)
     pair = load_pair(folder, row)
     if pair is None:
         return Explanation(row, "nothing", duplicates=find_duplicates(database, row), edits=edits)

@@ -7,16 +7,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from auditor.audit_folder.edit_records import (
-    CaptionEdit,
-    EditError,
-    Row,
-    RowEdits,
-    append_edits,
-    find_row_edits,
-    make_edit,
-    read_edits,
-)
+from auditor.audit_folder.edit_records import CaptionEdit, EditError, Row, make_edit
 from auditor.keep.caption_changes import fetch_candidate_rows
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import find_row
@@ -57,18 +48,18 @@ def edit_caption(
 def edit_row(database: AuditDatabase, row: Row, text: str | None, reviewer: str | None = None) -> CaptionEdit:
     """Store the edit of a row, or with None take the reviewer's edit of it back."""
     edit = make_edit(row, text, reviewer)
-    edits = find_row_edits(database.files.folder, row)
+    edits = database.read_row_edits().find(row)
     if text is None and edit.reviewer not in {other.reviewer for other in edits}:
         raise EditError(f"{edit.reviewer} has not edited this caption of {edit.key}")
     if edit.after == (edits[0].after if edits else edit.before):
         raise EditError(f"{edit.key} has this caption already")
-    append_edits(database.files.folder, [edit])
+    database.keep_edits([edit])
     return edit
 
 
 def list_edits(database: AuditDatabase) -> list[ListedEdit]:
     """List the edits of each row, the applied one first, then those whose row is gone; without those taken back."""
-    row_edits = RowEdits(read_edits(database.files.folder))
+    row_edits = database.read_row_edits()
     rows = fetch_candidate_rows(database, {key for key, _ in row_edits.by_caption})
     listed = [
         make_listed_edit(edit, row, "replaced" if number else "applied")

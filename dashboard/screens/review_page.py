@@ -15,6 +15,7 @@ from auditor.review.label_sample import count_labels, fetch_sample_marks, read_l
 from auditor.review.review_queues import CERTIFICATION, MOST, QueueRow, fetch_queue, fetch_reviewer_marks, list_queues
 from auditor.review.reviewer_agreement import measure_agreement
 from dashboard.audit_source import open_first_audit
+from dashboard.caption_editor import list_choices, list_sentences
 from dashboard.display_text import (
     describe_scores,
     format_number,
@@ -55,9 +56,11 @@ def show_queue(queue: list[QueueRow], name: str) -> None:
     marks = fetch_reviewer_marks(database, reviewer)
     unmarked = list_unmarked(queue, marks)
     rows = [row for queue_row in unmarked[:PRELOADED] if (row := read_whole_row(queue_row))]
-    numbers = () if name.startswith(CERTIFICATION) else CARD_NUMBERS  # a score would bias a certification
+    numbers = () if name.startswith(CERTIFICATION) else CARD_NUMBERS  # a score or an edit would bias a certification
     items = make_review_cards(database, rows, thumbnail_cache(REVIEW), marks, numbers)
-    for item in items:
+    for item, row in zip(items, rows, strict=True):
+        item |= {} if numbers else {"edit": None}
+        item["sentences"] = list_sentences(row, (item["edit"] or {}).get("text") or row["caption"] or "")
         item |= st.session_state.get("details", {}).get(item["id"], {})
     show_review_cards(
         database,
@@ -68,6 +71,8 @@ def show_queue(queue: list[QueueRow], name: str) -> None:
         remaining=len(unmarked),
         on_focus=partial(explain_card, queue) if numbers else None,
     )
+    if problem := st.session_state.pop("edit_problem", None):
+        show_empty_state("The caption was not changed", problem, icon=":material/error:")
 
 
 def explain_card(queue: list[QueueRow], identity: str) -> None:
@@ -75,7 +80,8 @@ def explain_card(queue: list[QueueRow], identity: str) -> None:
     row = next((row for row in queue if format_row_id(asdict(row)) == identity), None)
     if row is not None and (whole := read_whole_row(row)):
         explanation = audit.ask("explain", partial(explain_row, whole_corpus=EXPLAINED), *astuple(row))
-        st.session_state["details"] = {identity: {"details": list_details(whole, explanation)}}
+        choices = list_choices(whole, "", list_captions(database, whole).to_pylist())
+        st.session_state["details"] = {identity: {"details": list_details(whole, explanation), "choices": choices}}
 
 
 def list_details(row: dict[str, Any], explanation: Explanation) -> list[dict[str, Any]]:

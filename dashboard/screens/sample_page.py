@@ -16,6 +16,7 @@ from auditor.schema import MARKS
 from auditor.workers.encoder_client import SearchError
 from dashboard import media_preview
 from dashboard.audit_source import open_first_audit
+from dashboard.caption_editor import show_caption, show_edit_form
 from dashboard.chart_view import FULL, show_chart
 from dashboard.display_text import (
     MARK_ICONS,
@@ -83,6 +84,8 @@ def show_mark_form(row: Row) -> None:
                     go_to_row(next_row, steps)
         with st.popover("Note", icon=":material/edit_note:"):
             st.text_input("Note", key=note_key(row), placeholder="stored with your next mark")
+        if row["caption"]:
+            show_edit_form(database, row, medium_rows)
         st.toggle("Auto-advance", key="go_on", bind="query-params", help="Go to the next row after each mark.")
 
 
@@ -240,8 +243,7 @@ left, right = st.columns([3, 2], gap="large")
 with left, st.container(key="medium"):
     data = show_medium(row)
 with right:
-    with st.container(key="caption"):
-        st.text(row["caption"] or "(no caption)")
+    show_caption(database, row)
     show_flag_badges(row)
     best_caption = st.container(key="best")
     if row["status"] != "ok":

@@ -218,3 +218,29 @@ def test_repairs_of_a_corpus_that_changes_in_between_are_not_mixed(
     os.utime(corpus / "corpus" / "00000.tar", ns=(1, 1))
     with pytest.raises(ExportError, match="has changed"):
         apply_repairs(audit.database, repairs, str(tmp_path / "out"))
+
+
+def test_edited_captions_are_written_and_stay_with_their_media(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "audit"
+    shutil.copytree(corpus / "audit", folder)
+    with Audit(folder) as opened:
+        for key in ("s000005", "s000030", "s000150"):  # beside the shift, within it, in another shard
+            opened.edit(key, f"edited {key}", reviewer="ann")
+    places = ["--corpus", str(corpus / "corpus")]
+    assert run_command_line(["repair", str(folder), "--out", str(tmp_path / "out"), "--apply", *places]) == 0
+    assert "3 captions written as edited" in capsys.readouterr().out
+    after = read_members(tmp_path / "out" / "00000.tar")
+    assert after["s000005.txt"] == b"edited s000005"
+    assert after["s000030.txt"].splitlines()[0] == b"edited s000030"
+    assert b"caption fb" not in b"".join(after.values())  # the caption of s000030 as it was, which would move
+    other = read_members(tmp_path / "out" / "00001.tar")
+    before = read_members(corpus / "corpus" / "00001.tar")
+    assert {name for name in before if other[name] != before[name]} == {"s000150.txt"}
+    listed = pq.read_table(tmp_path / "out" / "repairs.parquet")["key"].to_pylist()
+    assert "s000031" in listed and "s000030" not in listed
+    plain = ["repair", str(folder), "--out", str(tmp_path / "plain"), "--apply", "--no-edits", *places]
+    assert run_command_line(plain) == 0
+    assert "as edited" not in capsys.readouterr().out and not (tmp_path / "plain" / "00001.tar").exists()
+    assert read_members(tmp_path / "plain" / "00000.tar")["s000005.txt"] != b"edited s000005"

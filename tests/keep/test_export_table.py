@@ -177,3 +177,60 @@ def test_the_command(tmp_path: Path, random_model: str, capsys: pytest.CaptureFi
 def test_shards_have_no_rows(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="is not a table"):
         Audit(write_corpus_audit(tmp_path)[0]).keep().write(tmp_path / "kept.jsonl")
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+def test_edited_captions_replace_their_cells(
+    tmp_path: Path, form: str, carry_audit: Callable[[str], tuple[Path, Audit]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, audit = carry_audit(form)
+    texts = {1: 'ein "Foto";, 甲', 4: "=photo"}  # by row of the table
+    edits = [audit.edit(str(row // 2), text, caption_index=row % 2, reviewer="ann") for row, text in texts.items()]
+    try:
+        kept = audit.keep(where="true")
+        expected = [row | ({"caption": texts[number]} if number in texts else {}) for number, row in enumerate(rows())]
+        for target in ("csv", "tsv", "jsonl", "parquet"):
+            result = kept.write(tmp_path / f"kept.{target}", input_columns=True)
+            assert (result.rows, result.changes["edited"]) == (12, 2)
+            written = read_output(tmp_path / f"kept.{target}", ";" if form == "csv" else ",")
+            assert to_texts(written) == to_texts(expected)
+        assert run_command_line(["verify", audit.path, "-n", "12"]) == 0  # the corpus is as it was audited
+        capsys.readouterr()
+    finally:
+        for edit in edits:
+            audit.edit(edit.uid, None, caption_index=edit.caption_index, reviewer="ann")
+    assert to_texts(read_output(table, ";")) == to_texts(rows())
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_edited_captions_replace_items_of_lists(tmp_path: Path, form: str, random_model: str) -> None:
+    audit = run_audit_of(write_input(tmp_path / "in", form, listed=True), random_model)
+    audit.edit("0", "edited 0", caption_index=0)
+    audit.edit("1", "edited 1", caption_index=1)
+    audit.keep(where="key <> '1' OR caption_index = 1").write(tmp_path / f"kept.{form}", input_columns=True)
+    listed = [row["caption"] for row in read_output(tmp_path / f"kept.{form}")]
+    whole = [[f'photo {n}, "no" 0', f'photo {n}, "no" 1'] for n in range(2, 6)]
+    assert listed == [["edited 0", 'photo 0, "no" 1'], ["edited 1"], *whole]
+
+
+def test_edited_captions_keep_their_spans(tmp_path: Path, random_model: str) -> None:
+    (tmp_path / "v1.mp4").write_bytes(make_numbered_clip("h264", "mp4", 75))
+    row = {"videoID": "v1", "timestamp": [["0", "1"], ["1", "2"]], "caption": ["it's one", "two"], "score": [0.1, 0.2]}
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([list(row), list(row.values())])
+    audit = run_audit_of(tmp_path / "t.csv", random_model)
+    audit.edit("v1", "it's edited", caption_index=1)
+    audit.keep(where="true").write(tmp_path / "kept.csv")
+    (written,) = read_output(tmp_path / "kept.csv")
+    assert {name: parse_list_cell(written[name]) for name in list(row)[1:]} == {
+        "timestamp": row["timestamp"], "caption": ["it's one", "it's edited"], "score": [0.1, 0.2]
+    }  # fmt: skip
+    columns = 'SELECT caption, "start", "end" FROM samples ORDER BY caption_index'
+    expected = [entry | {"caption": text} for entry, text in zip(
+        audit.sql(columns).to_pylist(), ["it's one", "it's edited"], strict=True
+    )]  # fmt: skip
+    assert run_audit_of(tmp_path / "kept.csv", random_model).sql(columns).to_pylist() == expected
+    audit.keep(where="true").write(tmp_path / "shards")
+    again = run_audit_of(tmp_path / "shards", random_model)
+    assert again.sql(columns).to_pylist() == expected
+    assert again.sql("SELECT uid FROM samples ORDER BY 1") == audit.sql("SELECT uid FROM samples ORDER BY 1")
