@@ -23,7 +23,8 @@ _SENTENCE = re.compile(r"[^.!?。！？…]+[.!?。！？…]*[\"'”’»)\]]*\
 
 def list_sentences(row: Row, text: str) -> list[str]:
     """The parts of a caption in which it was judged, else its sentences; none if there is only one."""
-    ends = [int(end) for end in (row.get("part_ends") or "").split() if end.isdecimal()]
+    numbers = (row.get("part_ends") or "").split()
+    ends = [int(end) for end in numbers] if all(end.isdecimal() and len(end) < 9 for end in numbers) else []
     if text == row["caption"] and ends and ends == sorted(ends) and ends[-1] == len(text):
         parts = [text[start:end] for start, end in pairwise([0, *ends])]
     else:
@@ -48,19 +49,20 @@ def show_caption(database: AuditDatabase, row: Row) -> None:
         edits = database.read_row_edits().find(row)
         if edits:
             with st.container(key="edits", gap=None):
-                st.text(f"Edited by {edits[0].reviewer}, {edits[0].time[:10]}: {edits[0].after}")
+                st.text(f"Edited by {edits[0].reviewer}, {edits[0].time[:10]}: {edits[0].new_caption}")
                 for edit in edits[1:]:
-                    st.text(f"Before that by {edit.reviewer}, {edit.time[:10]}: {shorten_text(edit.after)}")
+                    st.text(f"Before that by {edit.reviewer}, {edit.time[:10]}: {shorten_text(edit.new_caption)}")
 
 
 def show_edit_form(database: AuditDatabase, row: Row, medium_rows: Sequence[Row]) -> None:
     """Show the form that edits the caption of a row, or takes the reviewer's edit back. It closes once that is done."""
     edits, reviewer = database.read_row_edits().find(row), current_reviewer()
-    text = edits[0].after if edits else row["caption"]
+    text = edits[0].new_caption if edits else row["caption"]
     key = f"edit-{format_row_id(row)}-{reviewer}-{edits[0].time if edits else ''}"
     with st.popover("Edit", icon=":material/edit:", key=key):
-        most = max(LONGEST, len(text))
-        written = st.text_area("Caption", text, key=f"text-{key}", max_chars=most, label_visibility="collapsed")
+        written = st.text_area(
+            "Caption", text, key=f"text-{key}", max_chars=max(LONGEST, len(text)), label_visibility="collapsed"
+        )
         with st.container(horizontal=True):
             unchanged = written.strip() in ("", text)
             if st.button("Save", key="save-edit", type="primary", disabled=unchanged):

@@ -39,10 +39,10 @@ _cards_component = st.components.v2.component(
 
 
 class CardEdit(NamedTuple):
-    """A caption that was edited on a card, and the reviewer's edit of it from before."""
+    """A caption that was edited on a card, and the text of the reviewer's earlier edit."""
 
     key: tuple[str, int]
-    before: str | None
+    own_text: str | None
 
 
 def component_key(grid: bool) -> str:
@@ -69,7 +69,7 @@ def make_review_cards(
         {
             "id": format_row_id(row),
             "caption": row.get("caption"),  # marks are about the audited caption
-            "edit": {"text": row_edits[0].after, "by": row_edits[0].reviewer} if row_edits else None,
+            "edit": {"text": row_edits[0].new_caption, "by": row_edits[0].reviewer} if row_edits else None,
             "line": " · ".join(f"{short_label(c)} {format_number(row[c])}" for c in numbers if row.get(c) is not None),
             "mark": marks.get((row["uid"], row.get("caption_index") or 0)),
             "encoded": row.get("status") == "ok",  # only encoded rows can be searched by
@@ -164,7 +164,7 @@ def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any
         elif decision["mark"] == "undo" and keys and history:
             last = history.pop()
             if isinstance(last, CardEdit):
-                edit_card(database, last.key, last.before, reviewer)
+                edit_card(database, last.key, last.own_text, reviewer)
                 continue
             changes = [(key, previous or WITHDRAWN) for key, previous in last]
         else:
@@ -176,14 +176,15 @@ def save_decisions(database: AuditDatabase, decisions: Sequence[Mapping[str, Any
         database.keep_reviews(reviews)
 
 
-def edit_card(database: AuditDatabase, key: tuple[str, int], text: str | None, reviewer: str) -> CardEdit:
-    """Store the edit of a card; a text that cannot be stored is reported below the cards."""
+def edit_card(database: AuditDatabase, key: tuple[str, int], text: str | None, reviewer: str) -> "CardEdit | list[Any]":
+    """Store the edit of a card and return what undoes it; a text that cannot be stored is reported below the cards."""
     row = read_row(database, *key)
     edits = database.read_row_edits().find(row) if row else []
-    own_text = next((edit.after for edit in edits if edit.reviewer == reviewer), None)
+    own_text = next((edit.new_caption for edit in edits if edit.reviewer == reviewer), None)
     try:
         if row is not None:
             edit_row(database, row, text, reviewer)
+            return CardEdit(key, own_text)
     except EditError as error:
         st.session_state["edit_problem"] = str(error)
-    return CardEdit(key, own_text)
+    return []

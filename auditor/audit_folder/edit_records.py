@@ -46,8 +46,8 @@ class CaptionEdit:
     caption_index: int
     caption_hash: int
     media_digest: str | None
-    before: str
-    after: str  # empty: the reviewer took the edit back
+    old_caption: str
+    new_caption: str  # empty: the reviewer took the edit back
     reviewer: str
     time: str
 
@@ -56,8 +56,8 @@ class CaptionEdit:
         if row["key"] != self.key or row["caption_hash"] != self.caption_hash:
             return False
         if row["shard"] == self.shard:
-            return row["caption"] == self.before or row["caption_index"] == self.caption_index
-        return row["caption"] == self.before and row["media_digest"] == self.media_digest is not None
+            return bool(row["caption"] == self.old_caption or row["caption_index"] == self.caption_index)
+        return bool(row["caption"] == self.old_caption and row["media_digest"] == self.media_digest is not None)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,17 +65,17 @@ class CaptionEdit:
 
 def make_edit(row: Row, text: str | None, reviewer: str | None = None) -> CaptionEdit:
     """Make the edit of a row, or with None the entry that takes it back. Raises EditError."""
-    before = row["caption"]
-    if not before:
+    caption = row["caption"]
+    if not caption:
         raise EditError(f"{row['key']} has no caption to edit")
-    if len(before) > LONGEST:
+    if len(caption) > LONGEST:
         raise EditError(
-            f"the caption of {row['key']} has {len(before):,} characters; at most {LONGEST:,} can be edited"
+            f"the caption of {row['key']} has {len(caption):,} characters; at most {LONGEST:,} can be edited"
         )
-    after = "" if text is None else clean_caption(text)
+    new_caption = "" if text is None else clean_caption(text)
     name = (reviewer or find_user_name())[: LONGEST_NAMES["reviewer"]]
-    return CaptionEdit(**{column: row[column] for column in ROW_COLUMNS}, before=before, after=after, reviewer=name,
-                       time=format_time())  # fmt: skip
+    place = {column: row[column] for column in ROW_COLUMNS}
+    return CaptionEdit(**place, old_caption=caption, new_caption=new_caption, reviewer=name, time=format_time())
 
 
 def clean_caption(text: str) -> str:
@@ -126,8 +126,8 @@ def _is_valid(edit: CaptionEdit) -> bool:
             return False
     numbers = ((edit.caption_index, 0, 2**31), (edit.caption_hash, -(2**63), 2**63))
     is_number = all(type(number) is int and low <= number < high for number, low, high in numbers)
-    is_text = isinstance(edit.before, str) and 0 < len(edit.before.encode(errors="strict")) <= 4 * LONGEST
-    return is_number and is_text and (edit.after == "" or clean_caption(edit.after) == edit.after)
+    is_text = isinstance(edit.old_caption, str) and 0 < len(edit.old_caption.encode(errors="strict")) <= 4 * LONGEST
+    return is_number and is_text and (edit.new_caption == "" or clean_caption(edit.new_caption) == edit.new_caption)
 
 
 class RowEdits:
@@ -149,4 +149,4 @@ class RowEdits:
         for edit in ranked:
             latest.pop(edit.reviewer, None)  # the order is that of the last edits
             latest[edit.reviewer] = edit
-        return [edit for edit in reversed(latest.values()) if edit.after]
+        return [edit for edit in reversed(latest.values()) if edit.new_caption]

@@ -4,7 +4,7 @@ from auditor.commands.options import audit_command
 from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_line
 
-COLUMNS = ("key", "caption_index", "status", "reviewer", "time", "before", "after")
+COLUMNS = ("key", "caption_index", "status", "reviewer", "time", "old_caption", "new_caption")
 
 
 @audit_command

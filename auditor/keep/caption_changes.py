@@ -106,7 +106,7 @@ class CaptionChanges:
         return database.rows(f"SELECT {listed} FROM (SELECT {captions} FROM {from_clause})")[0]
 
 
-def build_parts_sql(most: float) -> str:
+def build_parts_sql(limit: float) -> str:
     """SQL expression of a caption without the parts that are mismatched with more than a probability.
 
     NULL if nothing is left. A caption whose parts are not consistent with it is not changed.
@@ -116,7 +116,7 @@ def build_parts_sql(most: float) -> str:
         f"len({ends}) > 1 AND len({ends}) = len({probabilities}) AND "
         f"TRY_CAST({ends}[-1] AS INTEGER) = length(samples.caption)"
     )
-    is_strong = f"coalesce(TRY_CAST({probabilities}[part] AS FLOAT) <= CAST('{most}' AS FLOAT), TRUE)"
+    is_strong = f"coalesce(TRY_CAST({probabilities}[part] AS FLOAT) <= CAST('{limit}' AS FLOAT), TRUE)"
     strong = f"list_filter(range(1, len({ends}) + 1), lambda part: {is_strong})"
     start, end = (f"coalesce(TRY_CAST({ends}[part{shift}] AS INTEGER), 0)" for shift in (" - 1", ""))
     texts = f"list_transform({strong}, lambda part: samples.caption[{start} + 1 : {end}])"
@@ -164,4 +164,4 @@ def fetch_candidate_rows(database: AuditDatabase, keys: Iterable[str]) -> list[d
 
 
 def build_edit_table(rows: Iterable[EditedRow]) -> pa.Table:
-    return pa.Table.from_pylist([{**row, "edited": edits[0].after} for row, edits in rows], EDITS)
+    return pa.Table.from_pylist([{**row, "edited": edits[0].new_caption} for row, edits in rows], EDITS)

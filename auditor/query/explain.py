@@ -308,7 +308,9 @@ def print_explanation(explanation: Explanation) -> None:
     header = f"{row['key']} caption {row['caption_index']}{span} ({row['kind']}, {row['status']})"
     print_line(f"{header}: {row['caption'] or ''}")
     for number, edit in enumerate(explanation.edits):
-        print_line(f"  {'replaced edit' if number else 'edited'} by {edit.reviewer}, {edit.time[:10]}: {edit.after}")
+        print_line(
+            f"  {'replaced edit' if number else 'edited'} by {edit.reviewer}, {edit.time[:10]}: {edit.new_caption}"
+        )
     if row["status"] != "ok":
         print_line(f"  {row['error_message']}")
     names = [name for name in list_column_names("headline", "detail") if row.get(name) is not None]

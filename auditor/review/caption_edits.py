@@ -24,8 +24,8 @@ class ListedEdit:
     status: EditStatus
     reviewer: str
     time: str  # ISO, UTC
-    before: str
-    after: str
+    old_caption: str
+    new_caption: str
     uid: str
     shard: str
 
@@ -51,7 +51,7 @@ def edit_row(database: AuditDatabase, row: Row, text: str | None, reviewer: str 
     edits = database.read_row_edits().find(row)
     if text is None and edit.reviewer not in {other.reviewer for other in edits}:
         raise EditError(f"{edit.reviewer} has not edited this caption of {edit.key}")
-    if edit.after == (edits[0].after if edits else edit.before):
+    if edit.new_caption == (edits[0].new_caption if edits else edit.old_caption):
         raise EditError(f"{edit.key} has this caption already")
     database.keep_edits([edit])
     return edit
@@ -74,11 +74,16 @@ def list_edits(database: AuditDatabase) -> list[ListedEdit]:
         for edit in edits:
             if not any(edit.belongs_to(row) for row in rows_by_caption.get(place, ())):
                 gone[edit.key, edit.caption_hash, edit.caption_index, edit.shard, edit.reviewer] = edit
-    return [*listed, *(make_listed_edit(edit, edit.to_dict(), "gone") for edit in gone.values() if edit.after)]
+    return [*listed, *(make_listed_edit(edit, edit.to_dict(), "gone") for edit in gone.values() if edit.new_caption)]
 
 
 def make_listed_edit(edit: CaptionEdit, row: Row, status: EditStatus) -> ListedEdit:
     place = {name: row[name] for name in ("key", "caption_index", "uid", "shard")}
     return ListedEdit(
-        status=status, reviewer=edit.reviewer, time=edit.time, before=edit.before, after=edit.after, **place
+        status=status,
+        reviewer=edit.reviewer,
+        time=edit.time,
+        old_caption=edit.old_caption,
+        new_caption=edit.new_caption,
+        **place,
     )

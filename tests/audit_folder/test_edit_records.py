@@ -54,7 +54,7 @@ def make_timed(text: str, reviewer: str, time: int, **row: Any) -> CaptionEdit:
 def test_text_of_every_language_is_stored_as_it_is(text: str, tmp_path: Path) -> None:
     edit = make_edit(ROW, text, "ann")
     append_edits(Folder(tmp_path), [edit])
-    assert read_edits(Folder(tmp_path)) == [edit] and edit.after == text
+    assert read_edits(Folder(tmp_path)) == [edit] and edit.new_caption == text
 
 
 def test_line_breaks_become_spaces() -> None:
@@ -133,14 +133,14 @@ def test_a_repeated_caption_of_a_medium_is_edited_with_its_twin_or_alone() -> No
         {"caption_hash": 2**63},
         {"caption_hash": 1.5},
         {"media_digest": 7},
-        {"before": ""},
-        {"before": "\ud800"},
-        {"before": "x" * (5 * LONGEST)},
-        {"after": None},
-        {"after": "two\nlines"},
-        {"after": "\x1b[31m"},
-        {"after": " "},
-        {"after": "x" * (LONGEST + 1)},
+        {"old_caption": ""},
+        {"old_caption": "\ud800"},
+        {"old_caption": "x" * (5 * LONGEST)},
+        {"new_caption": None},
+        {"new_caption": "two\nlines"},
+        {"new_caption": "\x1b[31m"},
+        {"new_caption": " "},
+        {"new_caption": "x" * (LONGEST + 1)},
     ],
 )
 def test_lines_of_strangers_are_checked(tmp_path: Path, wrong: dict[str, Any]) -> None:

@@ -245,3 +245,37 @@ def test_cards_are_of_one_height_and_can_be_marked(page, url: str, audit: Path) 
     cards.first.get_by_test_id("stButtonGroup").locator("button").first.click()
     wait_until_idle(page)
     assert read_marks(page, audit, "ben") == ["good"]
+
+
+def test_a_caption_is_edited_in_review_and_in_the_sample(page, url: str, audit: Path) -> None:  # type: ignore[no-untyped-def]
+    with Audit(audit) as opened:
+        row = opened.page("kind = 'image' AND status = 'ok'", limit=1, offset=15).to_pylist()[0]
+    visit_page(page, f"{url}/review?queue=random&queue_where=uid%20%3D%20%27{row['uid']}%27&reviewer=editor")
+    card = page.locator(".review-cards")
+    playwright.expect(card.locator(".caption")).to_have_text(row["caption"], timeout=TIMEOUT)
+    page.keyboard.press("e")
+    card.locator("textarea").fill("<b>Ein</b> good Hund.")  # g and b are no marks here
+    page.keyboard.press("Enter")
+    playwright.expect(card.locator(".edited")).to_have_text("Edited by editor: <b>Ein</b> good Hund.", timeout=TIMEOUT)
+    playwright.expect(card).to_have_attribute("data-waiting", "0", timeout=TIMEOUT)
+    page.keyboard.press("e")
+    page.keyboard.press("Escape")
+    playwright.expect(card.locator("textarea")).to_have_count(0, timeout=TIMEOUT)
+    visit_page(page, sample_url(url, row) + "&reviewer=editor")
+    playwright.expect(page.locator(".st-key-edits")).to_contain_text("<b>Ein</b> good Hund.", timeout=TIMEOUT)
+    page.locator("[class*=st-key-edit-] button").first.click()
+    area = page.locator("textarea").first
+    area.fill("Ein Hund im Schnee. Ein Ball.")
+    area.press("Control+Enter")
+    page.get_by_role("button", name="Drop").last.click()
+    playwright.expect(area).to_have_value("Ein Hund im Schnee.", timeout=TIMEOUT)
+    page.locator(".st-key-save-edit button").click()
+    playwright.expect(page.locator(".st-key-edits")).to_contain_text("Ein Hund im Schnee.", timeout=TIMEOUT)
+    wait_until_idle(page)
+    with Audit(audit) as opened:
+        assert [edit.new_caption for edit in opened.edits()] == ["Ein Hund im Schnee."]
+    page.locator("[class*=st-key-edit-] button").first.click()
+    page.locator(".st-key-take-back button").click()
+    playwright.expect(page.locator(".st-key-edits")).to_have_count(0, timeout=TIMEOUT)
+    with Audit(audit) as opened:
+        assert opened.edits() == []

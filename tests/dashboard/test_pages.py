@@ -353,3 +353,29 @@ def test_a_search_orders_the_gallery(opened: Open, planted: Path) -> None:
     assert "This search is not possible" in marked(unknown) and any(
         "by example still works" in text for text in texts(unknown)
     )
+
+
+def test_a_caption_is_edited_and_taken_back(opened: Open, tmp_path: Path) -> None:
+    folder, _ = write_corpus_audit(tmp_path, captions=2)
+    audit = Audit(folder)
+    row = audit.worst(n=1).to_pylist()[0]
+    with Audit(folder) as other:
+        other.edit(row["uid"], HOSTILE, caption_index=row["caption_index"], reviewer=HOSTILE)
+    app = opened("sample", Settings((str(folder),)), **sample_query(row), reviewer="ann")
+    assert row["caption"] in texts(app) and any(HOSTILE in text for text in texts(app))
+    assert not [element for element in (*app.markdown, *app.caption) if "evil" in element.value]
+    app.text_area[0].set_value("A dog runs. It\nis wet.").run()
+    app.button(key="save-edit").click().run()
+    assert not app.exception and any("Edited by ann" in text for text in texts(app))
+    assert [edit.new_caption for edit in audit.edits()] == ["A dog runs. It is wet.", HOSTILE]
+    next(button for button in app.button if button.label == "Drop").click().run()
+    assert app.text_area[0].value == "It is wet."
+    app.button(key="save-edit").click().run()
+    assert audit.edits()[0].new_caption == "It is wet."
+    next(button for button in app.button if button.label == "Use").click().run()
+    assert app.text_area[0].value == row["caption"]  # the audited one comes first
+    app.button(key="take-back").click().run()
+    assert [edit.reviewer for edit in audit.edits()] == [HOSTILE]
+    app.text_area[0].set_value("a\x07b").run()
+    app.button(key="save-edit").click().run()
+    assert any("control character" in text for text in texts(app)) and len(audit.edits()) == 1

@@ -25,14 +25,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def list_statuses(audit: Audit) -> list[tuple[str, int, str, str, str]]:
-    return [(edit.key, edit.caption_index, edit.status, edit.reviewer, edit.after) for edit in audit.edits()]
+    return [(edit.key, edit.caption_index, edit.status, edit.reviewer, edit.new_caption) for edit in audit.edits()]
 
 
 def test_edits_by_key_and_uid_are_listed_and_taken_back(folder: Path) -> None:
     with Audit(folder) as audit:
         assert audit.edits() == []
         first = audit.edit("000003", " A dog\nruns ", caption_index=1, reviewer="ann")
-        assert (first.after, first.before) == ("A dog runs", audit.row(first.uid, 1)["caption"])  # type: ignore[index]
+        assert (first.new_caption, first.old_caption) == ("A dog runs", audit.row(first.uid, 1)["caption"])  # type: ignore[index]
         audit.edit(first.uid, "Two dogs run", caption_index=1, reviewer="bob")
         assert list_statuses(audit) == [
             ("000003", 1, "applied", "bob", "Two dogs run"),
@@ -41,9 +41,12 @@ def test_edits_by_key_and_uid_are_listed_and_taken_back(folder: Path) -> None:
         audit.edit("000003", None, caption_index=1, reviewer="bob")
         assert list_statuses(audit) == [("000003", 1, "applied", "ann", "A dog runs")]
         with Audit(folder) as other:  # another process
-            other.edit("000003", first.before, caption_index=1, reviewer="bob")  # back to the audited text
+            other.edit("000003", first.old_caption, caption_index=1, reviewer="bob")  # back to the audited text
         kept = audit.keep(where="key = '000003'")
-        assert kept.change_counts["changed"] == 0 and first.before in kept.to_arrow(["caption"])["caption"].to_pylist()
+        assert (
+            kept.change_counts["changed"] == 0
+            and first.old_caption in kept.to_arrow(["caption"])["caption"].to_pylist()
+        )
 
 
 def test_edits_that_change_nothing_are_refused(folder: Path) -> None:
@@ -69,7 +72,7 @@ def test_two_open_audits_see_the_edits_of_each_other(folder: Path) -> None:
         edit_row(one.database, row, "One", "ann")
         edit_row(other.database, row, "Other", "bob")
         for audit in (one, other):
-            assert [edit.after for edit in audit.edits()] == ["Other", "One"]
+            assert [edit.new_caption for edit in audit.edits()] == ["Other", "One"]
 
 
 def test_an_edit_survives_another_audit_but_not_another_caption(folder: Path, tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_an_edit_survives_another_audit_but_not_another_caption(folder: Path, tm
         audit.edit("000005", None, reviewer="ann")
         (applied, gone) = audit.edits()
         assert (applied.key, applied.status, applied.uid) == ("000003", "applied", "e" * 32)
-        assert (gone.key, gone.status, gone.after) == ("000004", "gone", "Edited 000004")
+        assert (gone.key, gone.status, gone.new_caption) == ("000004", "gone", "Edited 000004")
         assert audit.keep().change_counts["edited"] == 1
         assert "Something else" in audit.keep().to_arrow(["caption"])["caption"].to_pylist()
     shutil.copytree(folder, tmp_path / "copy")
@@ -105,11 +108,11 @@ def test_the_command_lists_edits_and_no_cell_is_a_formula(
     assert "=HYPERLINK(1)" in capsys.readouterr().out
     assert run_command_line(["edits", str(folder), "--csv"]) == 0
     (line,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert (line["after"], line["reviewer"], line["status"]) == ("'=HYPERLINK(1)", "'@ann", "applied")
+    assert (line["new_caption"], line["reviewer"], line["status"]) == ("'=HYPERLINK(1)", "'@ann", "applied")
     assert run_command_line(["edits", str(folder), "--json", "--parquet", str(tmp_path / "edits.parquet")]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
     assert pq.read_table(tmp_path / "edits.parquet").to_pylist() == [entry]
-    assert entry["after"] == "=HYPERLINK(1)" and entry["key"] == "000003"
+    assert entry["new_caption"] == "=HYPERLINK(1)" and entry["key"] == "000003"
 
 
 def test_explain_shows_the_edits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
