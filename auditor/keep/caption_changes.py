@@ -116,7 +116,7 @@ def build_parts_sql(limit: float) -> str:
         f"len({ends}) > 1 AND len({ends}) = len({probabilities}) AND "
         f"TRY_CAST({ends}[-1] AS INTEGER) = length(samples.caption)"
     )
-    is_strong = f"coalesce(TRY_CAST({probabilities}[part] AS FLOAT) <= CAST('{limit}' AS FLOAT), TRUE)"
+    is_strong = f"coalesce(TRY_CAST({probabilities}[part] AS FLOAT) <= CAST('{float(limit)}' AS FLOAT), TRUE)"
     strong = f"list_filter(range(1, len({ends}) + 1), lambda part: {is_strong})"
     start, end = (f"coalesce(TRY_CAST({ends}[part{shift}] AS INTEGER), 0)" for shift in (" - 1", ""))
     texts = f"list_transform({strong}, lambda part: samples.caption[{start} + 1 : {end}])"
