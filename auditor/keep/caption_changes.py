@@ -158,7 +158,7 @@ def fetch_candidate_rows(database: AuditDatabase, keys: Iterable[str]) -> list[d
         return []
     columns = ", ".join(ROW_COLUMNS)
     return database.rows(
-        f"SELECT {columns}, caption, status FROM measured WHERE caption <> '' AND "
+        f"SELECT {columns}, caption FROM measured WHERE caption <> '' AND "
         f"key IN (SELECT unnest({quote_literal(listed)})) ORDER BY shard, key, caption_index"
     )
 

@@ -73,7 +73,7 @@ def open_table_shards(subset: KeptRows) -> list[TableShard]:
 def find_kept_captions(subset: KeptRows, shard: TableShard) -> KeptPlaces:
     table = subset.shard(shard.name).table
     columns = (table[name].to_pylist() for name in ("key", "numbers", "changes"))
-    numbers = {key: zip(numbers, texts, strict=True) for key, numbers, texts in zip(*columns, strict=True)}
+    numbers = {key: list(zip(numbers, texts, strict=True)) for key, numbers, texts in zip(*columns, strict=True)}
     places_by_row: KeptPlaces = {}
     for key, occurrence, entry in merge_entries(shard.folder, shard.entries()) if numbers else ():
         for number, text in numbers.get(key, ()) if occurrence == 0 else ():

@@ -45,7 +45,8 @@ class Rules:
     """The rows to keep: those that meet all rules. `keep_top` is a share ('30%', 0.3) of the usable rows or a count.
 
     `unscored` applies to rows without a value for a limit: too few videos, for example, have no p_mismatch.
-    `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py.
+    `per_medium` decides on all captions of a medium together: see auditor/keep/rule_effects.py. What is written of kept
+    captions (`drop_weak_parts`, `strip_preamble`, `no_edits`) is in auditor/keep/caption_changes.py.
     """
 
     limits: Mapping[str, float] = field(default_factory=dict)  # by rule of auditor.schema.RULES: max_p_mismatch, ...
