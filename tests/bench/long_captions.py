@@ -4,9 +4,9 @@
 
 In every fifth paragraph the last sentence is that of another photo (`sentence`), or the whole caption is (`caption`).
 `short` captions are two sentences that fit into the text encoder's context; `filler` paragraphs end with a sentence
-that says nothing about the photo. Methods that give a caption one vector compare it with the photo. Settings were
-chosen on Flickr8k's training photos (--tune); its validation photos and the photos that people judged are reported.
-Writes bench-results/long_captions.json.
+that says nothing about the photo; `similar` sentences are of the most similar photo. Methods that give a caption one
+vector compare it with the photo. Settings were chosen on Flickr8k's training photos (--tune); its validation photos and
+the photos that people judged are reported. Writes bench-results/long_captions.json.
 """
 
 import argparse
@@ -87,7 +87,12 @@ def make_paragraphs(photos: Photos, kind: str) -> Paragraphs:
         sentences = [sorted(texts, key=len)[: 2 if kind == "short" else 1] for texts in sentences]
     wrong = np.arange(len(sentences)) % EVERY == 0
     spoiled = [list(texts) for texts in sentences]
-    for photo, source in zip(np.flatnonzero(wrong), np.roll(np.flatnonzero(wrong), 1), strict=True):
+    sources = np.roll(np.flatnonzero(wrong), 1)
+    if kind == "similar":
+        cosine = photos.visual[wrong] @ photos.visual.T
+        cosine[np.arange(len(sources)), np.flatnonzero(wrong)] = -1
+        sources = cosine.argmax(axis=1)
+    for photo, source in zip(np.flatnonzero(wrong), sources, strict=True):
         kept = [] if kind == "caption" else sentences[photo][:-1]
         spoiled[photo] = [*kept, *sentences[source][len(kept) :]]
     if kind == "filler":
@@ -174,7 +179,9 @@ def main() -> None:
         photos = load_photos(SHARED, 500 if tar.startswith("human") else 1000, tar)
         encoder = CachedEncoder(Path(tar).parent.name + "-" + Path(tar).stem)
         results[tar] = [
-            row for kind in ("single", "sentence", "caption", "short", "filler") for row in run(photos, kind, encoder)
+            row
+            for kind in ("single", "sentence", "caption", "short", "filler", "similar")
+            for row in run(photos, kind, encoder)
         ]
         print_table(results[tar], tar)
     results["cost"] = [measure_cost(photos)]
