@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from auditor.audit_folder.arrow_schema import THUMBNAIL_BYTES
 from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
@@ -86,6 +87,7 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
             "width": ones,
             "height": ones,
             "media_size": pa.array(np.ones(SHARD, np.int64)),
+            "thumbnail": pa.nulls(SHARD, pa.binary(THUMBNAIL_BYTES)),
             "visual": build_nullable_vectors(visual, np.ones(SHARD, bool)),
         }
         folder.write_table(name_embeddings_file(f"{number:05d}"), pa.table(columns), storage={"compression": "none"})
