@@ -1,6 +1,7 @@
 """Prototypes fitted on the stored embeddings of an audit, and their checkpoint: the work of `auditor fit`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -62,7 +63,19 @@ def fit_sampled_prototypes(
     """Fit the prototypes of an audit on the samples of `request_fit_pairs`."""
     pairs = stack_fit_pairs(samples)
     settings = HeadConfig(dim=pairs.visual.shape[1], prototypes=config.prototypes, clip_evidence="frames")
-    return fit_prototypes(pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
+    with use_one_thread():
+        return fit_prototypes(pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
+
+
+@contextmanager
+def use_one_thread() -> Iterator[None]:
+    """Limit torch to one thread: for these small products, a second one mostly waits, at full load."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def extract_banks(head: PrototypeHead) -> PrototypeBanks:
