@@ -92,9 +92,9 @@ def estimate_copy_threshold(visual: Floats) -> float:
 
 
 def fit_axes(sample: Floats, limit: float) -> Floats | None:
-    """The leading eigenvectors (D, W) on which most random pairs are certain to be less similar than `limit`.
+    """The leading eigenvectors (D, W) whose sketches show that most random pairs are less similar than `limit`.
 
-    None if there are none: vectors without a low true dimension are compared in full.
+    None if there are none: then vectors are compared in full.
     """
     chosen = sample[:: max(1, len(sample) // SKETCH_SAMPLE)].astype(np.float32)
     _, axes = np.linalg.eigh((chosen.T @ chosen).astype(np.float64))
@@ -103,7 +103,8 @@ def fit_axes(sample: Floats, limit: float) -> Floats | None:
             break
         leading = np.ascontiguousarray(axes[:, -width:], np.float32)
         sketches = sketch_vectors(chosen[::10], leading)
-        if (sketches @ sketches.T >= limit).mean() < SKETCH_MISSES:
+        misses = (sketches @ sketches.T >= limit).sum() - len(sketches)  # without each with itself
+        if misses < SKETCH_MISSES * len(sketches) ** 2:
             return leading
     return None
 

@@ -23,10 +23,15 @@ def test_uncertainty_equals_that_of_the_head(evidence: str, clip_evidence: str) 
     banks, text = extract_banks(head), make_vectors(50, 24)
     mask = RANDOM.random((50, 5)) < 0.6
     mask[:3] = False  # images
-    for media in (MediaVectors(make_vectors(50, 24)), MediaVectors(make_vectors(50, 24), make_vectors(50, 5, 24), mask)):
+    for media in (
+        MediaVectors(make_vectors(50, 24)),
+        MediaVectors(make_vectors(50, 24), make_vectors(50, 5, 24), mask),
+    ):
         expected = compute_uncertainty_of_media(head, media).numpy()
         assert banks.measure_media(media) == pytest.approx(expected, abs=1e-5)
-    assert banks.measure_captions(text) == pytest.approx(head.uncertainty_text(torch.from_numpy(text)).numpy(), abs=1e-5)
+    assert banks.measure_captions(text) == pytest.approx(
+        head.uncertainty_text(torch.from_numpy(text)).numpy(), abs=1e-5
+    )
 
 
 def test_extreme_logits_stay_finite() -> None:
