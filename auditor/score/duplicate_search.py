@@ -52,7 +52,7 @@ DUPLICATES = "duplicates"
 SCHEMA = pa.schema([("uid", pa.string()), ("duplicate_of", pa.string())])
 SORTED = "sorted"  # folder inside it that exists only during the search
 MEDIA_TOGETHER = 50_000  # fewest media whose vectors are sorted into one file
-GROUP_BYTES = 64 << 20  # float16 vectors that a task reads at once, and copies once
+GROUP_BYTES = 96 << 20  # float16 vectors that a task reads at once, and copies once
 ROW_BYTES = {"vector": np.float16, "thumbnail": np.uint8}
 SAMPLE_SHARDS = 256  # shards from which the sample for the cells is drawn
 
@@ -167,7 +167,7 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
     """Write the media of a batch of shards with their cells, one row group per group of cells; returns the file."""
     number, shards = batch
     parts = [_assign_media(plan, shard, start) for shard, start in shards]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = concatenate_columns(parts)
     cell = columns["cell"]
     order = np.argsort(cell, kind="stable")
     ends = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
@@ -236,7 +236,12 @@ def _read_group(plan: SearchPlan, files: Sequence[str], group: int) -> dict[str,
                 raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {plan.groups}")
             table = parquet.read_row_group(group)
         parts.append({key: _read_column(table[key], ROW_BYTES.get(key)) for key in table.column_names})
-    return {key: np.concatenate([part.pop(key) for part in parts]) for key in list(parts[0])}
+    return concatenate_columns(parts)
+
+
+def concatenate_columns(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The columns of several parts as one; the parts are emptied, so that only one column is in memory twice."""
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
 
 
 def _read_column(column: pa.ChunkedArray, kind: Any) -> Any:
