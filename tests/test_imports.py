@@ -179,6 +179,16 @@ def test_reading_an_audit_imports_no_torch_no_ray_and_no_model() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_processes_that_work_on_stored_vectors_import_no_torch() -> None:
+    """Importing torch takes longer than many shards: prototypes are arrays there."""
+    modules = (
+        "auditor.workers.process_pool, auditor.score.score, auditor.sweep.vector_sweep, auditor.faults.find_faults"
+    )
+    code = f"import sys, {modules}; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_audit_can_be_read_beside_a_model_py_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("raise RuntimeError('the user\\'s own model.py was imported')\n")
     modules = ", ".join(module for module in OURS if module.startswith("auditor.") and room_of(module) in LIGHT)

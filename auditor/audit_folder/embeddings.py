@@ -131,7 +131,9 @@ def read_vector_matrix(vectors: Any, dim: int) -> Floats:
 def read_thumbnails(table: pa.Table) -> npt.NDArray[np.uint8]:
     """Return the thumbnails (N, 1024) of a table's rows; all zero if none is stored."""
     size = arrow_schema.THUMBNAIL_BYTES
-    column = table["thumbnail"].to_pylist() if "thumbnail" in table.column_names else [None] * table.num_rows
+    if "thumbnail" not in table.column_names or table["thumbnail"].null_count == table.num_rows:
+        return np.zeros((table.num_rows, size), np.uint8)
+    column = table["thumbnail"].to_pylist()
     return np.frombuffer(b"".join(value or bytes(size) for value in column), np.uint8).reshape(-1, size)
 
 

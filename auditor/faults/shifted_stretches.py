@@ -136,8 +136,9 @@ def compute_cusum(added: Floats) -> npt.NDArray[np.float64]:
 
 def find_cusum_peaks(added: Floats) -> Floats:
     cusum = compute_cusum(added).T.ravel()  # column by column
-    starts = np.flatnonzero(np.append(0, cusum[:-1]) <= 0)
-    starts = np.union1d(starts, np.arange(0, cusum.size, max(len(added), 1)))  # an excursion ends with its column
+    is_start = np.append(True, cusum[:-1] <= 0)[: cusum.size]
+    is_start[:: max(len(added), 1)] = True  # an excursion ends with its column
+    starts = np.flatnonzero(is_start)
     peaks = np.maximum.reduceat(cusum, starts) if cusum.size else cusum
     return peaks[peaks > 0].astype(np.float32)
 

@@ -12,12 +12,12 @@ from typing import Protocol, TypeVar
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard
 from auditor.score.corpus_statistics import ScoreContext
-from auditor.score.score import is_scored, score_shard
+from auditor.score.score import score_if_needed
 from auditor.sweep.corpus_model import CorpusModel, fingerprint_sweep
 from auditor.sweep.sweep import Sweeper, find_finished_report
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, Watch, count_errors
-from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, count_stored_bytes
+from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, count_stored_bytes, sweep_vectors
 from auditor.workers.process_pool import Engine, ProcessPool
 from model.backbone import Backbone
 
@@ -62,8 +62,8 @@ class LocalEngine:
     def sweep_pending(self, model: CorpusModel, shards: Sequence[Shard], watch: Watch) -> Iterator[ShardReport]:
         """Sweep shards without checking whether they are swept."""
         count_bytes = partial(count_stored_bytes, shards)
-        if not model.encodes_media and self.pool.choose_engine(len(shards), count_bytes) is self.pool:
-            for report in self.pool.each(partial(sweep_alone, model, self.folder, self.config), shards):
+        if isinstance(model, StoredModel) and self.pool.choose_engine(len(shards), count_bytes) is self.pool:
+            for report in self.pool.each(partial(sweep_vectors, model, self.folder), shards):
                 watch(report.rows, count_errors(report.status))
                 yield report
             return
@@ -82,13 +82,3 @@ def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> Swe
         return VectorSweeper(model, folder)
     assert isinstance(model, Backbone)
     return Sweeper(model, folder, config)
-
-
-def sweep_alone(model: CorpusModel, folder: Folder, config: SweepConfig, shard: Shard) -> ShardReport:
-    with make_sweeper(model, folder, config) as sweeper:
-        return next(iter(sweeper.sweep([shard])))
-
-
-def score_if_needed(folder: Folder, context: ScoreContext, shard: str) -> tuple[str, int, str]:
-    """Score a shard if it is not scored yet; return its name, its new rows and an empty failure."""
-    return shard, 0 if is_scored(folder, shard, context) else score_shard(folder, shard, context), ""

@@ -26,9 +26,10 @@ from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard
 from auditor.errors import AuditorError
 from auditor.run.audit_config import AuditConfig
-from auditor.run.engine import make_sweeper, score_if_needed
+from auditor.run.engine import make_sweeper
 from auditor.run.run_audit import DEFAULT_MODEL
 from auditor.score.corpus_statistics import ScoreContext
+from auditor.score.score import score_if_needed
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.sweep import find_finished_report
 from auditor.sweep.sweep_config import SweepConfig

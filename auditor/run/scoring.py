@@ -4,7 +4,7 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from auditor.report.sampled_shares import estimate_intervals
 from auditor.run.engine import AuditEngine
 from auditor.schema import FLAG_THRESHOLD, FLAGS
 from auditor.score.corpus_statistics import ScoreContext, prepare_context
+from auditor.score.fit_audit import rebuild_head
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.score import samples_file
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import find_priors
+from auditor.score.statistics.prototype_uncertainty import PrototypeBanks
 from auditor.score.vocabulary import EncodeText
 from auditor.vectors import Floats
 from auditor.workers.process_pool import SERIAL, Engine
@@ -57,7 +59,7 @@ def score_corpus(
     manifest.fitted_on, manifest.drift = None, []
     manifest.model["head"] = "given" if head else "fitted"
     manifest.model["head_fingerprint"] = context.head.fingerprint
-    manifest.model["head_settings"] = asdict(context.head.config)
+    manifest.model["head_settings"] = dict(context.head.settings)
     manifest.settings["words"] = context.words
     score_shards(context, shards, engine, manifest, quiet)
     manifest.shard_priors = find_priors(
@@ -98,10 +100,11 @@ def describe_row_status(manifest: Manifest) -> str:
     return ", ".join(f"{count:,} {status}" for status, count in manifest.counts["status"].items()) or "no rows"
 
 
-def save_audit_head(folder: Folder, head: PrototypeHead, manifest: Manifest) -> None:
+def save_audit_head(folder: Folder, banks: PrototypeBanks, manifest: Manifest) -> None:
     """Write head/: the PAU head that scored the audit, to explain scores and to use elsewhere."""
     spec, fingerprint = manifest.model["spec"], manifest.model["fingerprint"]
     with tempfile.TemporaryDirectory() as scratch:
+        head = rebuild_head(banks)
         saved = save_checkpoint(Path(scratch) / "head", head, backbone_spec=spec, backbone_print=fingerprint)
         for file in sorted(saved.iterdir()):
             with folder.writing(f"head/{file.name}") as local:

@@ -9,7 +9,7 @@ which reads every vector; the engine distributes both.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,6 @@ from auditor.score.calibration_groups import (
 )
 from auditor.score.corpus_map import CorpusMap, fit_map
 from auditor.score.duplicate_search import search_duplicates
-from auditor.score.fit_audit import request_fit_pairs, stack_fit_pairs
 from auditor.score.pair_sample import (
     KINDS,
     EncodedPairs,
@@ -46,6 +45,7 @@ from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.part_mismatch import PartModel, estimate_probabilities, fit_parts
+from auditor.score.statistics.prototype_uncertainty import PrototypeBanks
 from auditor.score.statistics.rivals import (
     PairMeasures,
     ReferenceSample,
@@ -58,8 +58,9 @@ from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies
 from auditor.score.vocabulary import EncodeText, draw_captions, load_examples, load_vocabulary
 from auditor.vectors import Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
-from model.fit_prototypes import fit_prototypes
-from model.prototypes import HeadConfig, PrototypeHead
+
+if TYPE_CHECKING:
+    from model.prototypes import PrototypeHead
 
 COMMON_LANGUAGE = 0.05  # share of the captions from which a language is one of the corpus
 
@@ -134,7 +135,7 @@ class KindContext:
 class ScoreContext:
     """Everything that `score_shard` needs besides the shard; picklable, so that a cluster can broadcast it."""
 
-    head: PrototypeHead
+    head: PrototypeBanks
     kinds: dict[str, KindContext]
     frequencies: WordFrequencies
     words: int | None  # size of the vocabulary; None if there was no text encoder for it
@@ -172,7 +173,7 @@ class ScoreContext:
 def prepare_context(
     folder: Folder,
     shards: Sequence[str],
-    head: PrototypeHead | None,
+    head: "PrototypeHead | None",
     model: Mapping[str, Any],
     config: ScoreConfig,
     *,
@@ -184,21 +185,20 @@ def prepare_context(
 
     `model` describes the encoder as the manifest does, and `encode` encodes words with its text encoder.
     """
+    from auditor.score import fit_audit  # it imports torch, which processes that only score do not need
+
     scale, fingerprint = model["logit_scale"], model.get("fingerprint", "")
     counts = count_encoded(folder, shards, engine)
     requests = [SampleRequest(kind, config.reference) for kind in KINDS]
     if head is None:
-        requests += request_fit_pairs(config.fit_pairs)
+        requests += fit_audit.request_fit_pairs(config.fit_pairs)
     carried = list_group_columns(folder, config.calibrate_by)
     samples = draw_pairs(folder, counts, requests, config.seed, engine, carried)
     by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
     if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
     if head is None:
-        fit_pairs = stack_fit_pairs(samples[len(KINDS) :])
-        settings = HeadConfig(dim=fit_pairs.visual.shape[1], prototypes=config.prototypes, clip_evidence="frames")
-        head = fit_prototypes(fit_pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
-        del fit_pairs
+        head = fit_audit.fit_sampled_prototypes(samples[len(KINDS) :], config, scale)
     del samples  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
     informative_words = frequencies.informative_words()
@@ -217,7 +217,8 @@ def prepare_context(
     duplicates = search_duplicates(folder, counts, config, engine=engine) if keep else {}
     words = len(vocabulary.names) if vocabulary else None if informative_words else 0
     size = min(model["pixels"]["size"]) if model.get("pixels") else None
-    return ScoreContext(head, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size, duplicates)
+    banks = fit_audit.extract_banks(head)
+    return ScoreContext(banks, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size, duplicates)
 
 
 def _fit_kind(

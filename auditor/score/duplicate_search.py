@@ -39,8 +39,10 @@ from auditor.score.statistics.duplicates import (
     choose_copy_rule,
     choose_representatives,
     find_copies,
+    fit_axes,
     fit_cells,
     link_groups,
+    project_vectors,
 )
 from auditor.score.statistics.picture_match import Thumbnails, compute_layouts, find_structure
 from auditor.vectors import Floats, Ints
@@ -50,7 +52,7 @@ DUPLICATES = "duplicates"
 SCHEMA = pa.schema([("uid", pa.string()), ("duplicate_of", pa.string())])
 SORTED = "sorted"  # folder inside it that exists only during the search
 MEDIA_TOGETHER = 50_000  # fewest media whose vectors are sorted into one file
-GROUP_BYTES = 128 << 20  # float16 vectors that a task reads at once; as float32 they take twice that
+GROUP_BYTES = 96 << 20  # float16 vectors that a task reads at once, and copies once
 ROW_BYTES = {"vector": np.float16, "thumbnail": np.uint8}
 SAMPLE_SHARDS = 256  # shards from which the sample for the cells is drawn
 
@@ -62,7 +64,8 @@ class SearchPlan:
     folder: Folder
     rule: CopyRule
     by_layout: bool  # search among the layouts of thumbnails, not among embeddings
-    cells: Floats  # (C, D)
+    axes: Floats | None  # (D, W) on which media are first compared; None for all
+    cells: Floats  # (C, W or D)
     groups: int  # number of groups of consecutive cells
     best: str  # which medium represents a group
     writable: frozenset[str]  # shards; the others cannot change, so their media come first
@@ -123,17 +126,18 @@ def plan_search(
         spaces.append((replace(rule, candidate=LAYOUT_COSINE, cosine=np.inf), layouts))
     plans = []
     for number, (space_rule, vectors) in enumerate(spaces):
-        cells = fit_cells(vectors, count, config.seed)
+        axes = fit_axes(vectors, space_rule.candidate) if count > 1 else None
+        cells = fit_cells(project_vectors(vectors, axes), count, config.seed)
         row_bytes = 2 * vectors.shape[1] + (thumbnails.shape[1] if rule.agreement is not None else 0)
         groups = max(1, min(len(cells), 2 * media * row_bytes // GROUP_BYTES))  # a medium is in about two cells
-        plans.append(SearchPlan(folder, space_rule, number == 1, cells, groups, config.keep_duplicate, writable))
+        plans.append(SearchPlan(folder, space_rule, number == 1, axes, cells, groups, config.keep_duplicate, writable))
     return plans
 
 
 def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Floats, Thumbnails]:
     media, visual = read_first_rows(folder, shard, ["visual", "thumbnail"])
     chosen = np.sort(np.random.default_rng(seed).choice(len(visual), min(limit, len(visual)), replace=False))
-    return visual[chosen], read_thumbnails(media)[chosen]
+    return visual[chosen].astype(np.float16), read_thumbnails(media)[chosen]
 
 
 def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
@@ -163,7 +167,7 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
     """Write the media of a batch of shards with their cells, one row group per group of cells; returns the file."""
     number, shards = batch
     parts = [_assign_media(plan, shard, start) for shard, start in shards]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = concatenate_columns(parts)
     cell = columns["cell"]
     order = np.argsort(cell, kind="stable")
     ends = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
@@ -193,7 +197,7 @@ def _assign_media(plan: SearchPlan, shard: str, start: int) -> dict[str, Any]:
     if plan.by_layout:
         rows = np.flatnonzero(find_structure(thumbnails))
         vectors = compute_layouts(thumbnails[rows])
-    number, cell, home = assign_cells(vectors, plan.cells, plan.rule.candidate)
+    number, cell, home = assign_cells(project_vectors(vectors, plan.axes), plan.cells, plan.rule.candidate)
     rows = rows[number]
     return {
         "medium": rows + start,
@@ -210,34 +214,46 @@ def _assign_media(plan: SearchPlan, shard: str, start: int) -> dict[str, Any]:
 
 def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
     """Copies in one group of cells: rows (E, 3) as those of `find_copies`, with the numbers of media in the corpus."""
-    parts = []
-    for name in files:
-        with plan.folder.open_table(name) as parquet:
-            if parquet.num_row_groups != plan.groups:
-                raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {plan.groups}")
-            parts.append(parquet.read_row_group(group))
-    table = pa.concat_tables(parts)
-    columns = {name: table[name].to_numpy() for name in table.column_names if name not in ("vector", "thumbnail")}
+    columns = _read_group(plan, files, group)
     order = np.lexsort((columns["medium"], -columns["worth"], columns["writable"], columns["cell"]))
     edges = [np.zeros((0, 3), np.int64)]
     for rows in np.split(order, np.flatnonzero(np.diff(columns["cell"][order])) + 1):
         if len(rows) < 2:
             continue
-        vectors, thumbnails = (_read_rows(table[name], rows, kind) for name, kind in ROW_BYTES.items())
-        mark, file, home = (columns[name][rows] for name in ("mark", "file", "home"))
-        media = CellMedia(vectors.astype(np.float32), thumbnails, mark, file, home)
-        copies = find_copies(media, plan.rule)
+        names = ("vector", "thumbnail", "mark", "file", "home")
+        copies = find_copies(CellMedia(*(columns[name][rows] for name in names)), plan.rule, plan.axes)
         copies[:, :2] = columns["medium"][rows[copies[:, :2]]]
         edges.append(copies)
     return np.concatenate(edges)
 
 
-def _read_rows(column: Any, rows: Ints, kind: Any) -> Any:
-    """Rows of a column of bytes as a matrix."""
-    chosen = column.take(pa.array(rows)).combine_chunks()
-    chosen = chosen.chunk(0) if isinstance(chosen, pa.ChunkedArray) else chosen
-    width = chosen.type.byte_width // np.dtype(kind).itemsize
-    return np.frombuffer(chosen.buffers()[1], kind)[chosen.offset * width :][: len(rows) * width].reshape(-1, width)
+def _read_group(plan: SearchPlan, files: Sequence[str], group: int) -> dict[str, Any]:
+    """The columns of one group of cells from all files; of each file, only the matrices are kept while reading."""
+    parts: list[dict[str, Any]] = []
+    for name in files:
+        with plan.folder.open_table(name) as parquet:
+            if parquet.num_row_groups != plan.groups:
+                raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {plan.groups}")
+            table = parquet.read_row_group(group)
+        parts.append({key: _read_column(table[key], ROW_BYTES.get(key)) for key in table.column_names})
+    return concatenate_columns(parts)
+
+
+def concatenate_columns(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The columns of several parts as one; the parts are emptied, so that only one column is in memory twice."""
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
+
+
+def _read_column(column: pa.ChunkedArray, kind: Any) -> Any:
+    """A column as an array; a column of bytes as a matrix of numbers of this kind."""
+    if kind is None:
+        return column.to_numpy()
+    width = column.type.byte_width // np.dtype(kind).itemsize
+    parts = [
+        np.frombuffer(chunk.buffers()[1], kind)[chunk.offset * width :][: len(chunk) * width].reshape(-1, width)
+        for chunk in column.chunks
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros((0, width), kind), *parts])
 
 
 def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: Ints, engine: Engine) -> int:

@@ -1,6 +1,8 @@
 """Prototypes fitted on the stored embeddings of an audit, and their checkpoint: the work of `auditor fit`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from auditor.score.pair_sample import (
     count_encoded,
     draw_pairs,
 )
-from auditor.score.score_config import HeadFitConfig
+from auditor.score.score_config import HeadFitConfig, ScoreConfig
 from auditor.score.statistics.ambiguity import measure_vagueness
+from auditor.score.statistics.prototype_uncertainty import PrototypeBanks
 from auditor.vectors import MediaVectors
 from model.checkpoint import save_checkpoint
 from model.fit_prototypes import (
@@ -52,6 +55,38 @@ def stack_fit_pairs(samples: Sequence[EncodedPairs | None]) -> FitPairs:
         None if part is None else torch.from_numpy(part) for part in (parts[-1].media.frames, parts[-1].media.mask)
     ]
     return FitPairs(*map(torch.from_numpy, (visual, text)), *clips, *map(torch.from_numpy, (groups, vagueness)))
+
+
+def fit_sampled_prototypes(
+    samples: Sequence[EncodedPairs | None], config: ScoreConfig, scale: float | None
+) -> PrototypeHead:
+    """Fit the prototypes of an audit on the samples of `request_fit_pairs`."""
+    pairs = stack_fit_pairs(samples)
+    settings = HeadConfig(dim=pairs.visual.shape[1], prototypes=config.prototypes, clip_evidence="frames")
+    with use_one_thread():
+        return fit_prototypes(pairs, settings, target=config.target, logit_scale=scale, seed=config.seed)
+
+
+@contextmanager
+def use_one_thread() -> Iterator[None]:
+    """Limit torch to one thread: for these small products, a second one mostly waits, at full load."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def extract_banks(head: PrototypeHead) -> PrototypeBanks:
+    visual, text = (bank.detach().float().cpu().numpy() for bank in (head.visual, head.text))
+    return PrototypeBanks(visual, text, asdict(head.config), head.fingerprint)
+
+
+def rebuild_head(banks: PrototypeBanks) -> PrototypeHead:
+    head = PrototypeHead(HeadConfig(**banks.settings))
+    head.load_state_dict({"visual": torch.from_numpy(banks.visual), "text": torch.from_numpy(banks.text)})
+    return head.eval().requires_grad_(False)
 
 
 def compute_uncertainty_of_media(head: PrototypeHead, media: MediaVectors) -> torch.Tensor:

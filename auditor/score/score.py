@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 
 from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.embeddings import find_medium_starts, name_embeddings_file, read_embeddings
@@ -22,7 +21,6 @@ from auditor.score.calibration_groups import REST, read_columns
 from auditor.score.caption_times import score_times
 from auditor.score.corpus_statistics import KindContext, ScoreContext
 from auditor.score.duplicate_search import duplicates_file, read_duplicates
-from auditor.score.fit_audit import compute_uncertainty_of_media
 from auditor.score.pair_sample import KINDS, EncodedPairs, append_carried_columns, select_pairs
 from auditor.score.shard_priors import shift_log_odds
 from auditor.score.statistics.ambiguity import (
@@ -66,6 +64,11 @@ def _fingerprint_scores(folder: Folder, shard: str, context: ScoreContext) -> st
     return f"{swept.get('fingerprint')}-{swept.get('settings')}-{context.fingerprint}-{repeats}{prior}"
 
 
+def score_if_needed(folder: Folder, context: ScoreContext, shard: str) -> tuple[str, int, str]:
+    """Score a shard if it is not scored yet; return its name, its new rows and an empty failure."""
+    return shard, 0 if is_scored(folder, shard, context) else score_shard(folder, shard, context), ""
+
+
 def score_shard(folder: Folder, shard: str, context: ScoreContext) -> int:
     """Score one shard, write its samples and return the number of rows."""
     embeddings = read_embeddings(folder, shard)
@@ -106,9 +109,8 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
     is_readable = is_judged | kind.competence.is_readable_language(pairs.facts["language"].to_pylist())
     bits = context.frequencies.bits(pairs.captions)
     share = context.frequencies.share(pairs.captions, bits)
-    with torch.inference_mode():
-        uncertainty_visual = compute_uncertainty_of_media(context.head, pairs.media).numpy()
-        uncertainty_text = context.head.uncertainty_text(torch.from_numpy(pairs.text)).numpy()
+    uncertainty_visual = context.head.measure_media(pairs.media)
+    uncertainty_text = context.head.measure_captions(pairs.text)
     columns: Columns = {
         **{name: values for name in MEASURE_COLUMNS if (values := getattr(measures, name)) is not None},
         "uncertainty_visual": uncertainty_visual,

@@ -3,15 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.corpus.sample import Problem, Sample
 from auditor.corpus.shard import OpenShard, Shard
-from auditor.sweep.caption_tokens import CaptionTokens
 from auditor.workers.decoder_process import LOST_SPAN, Decoded
 from model.pixels import Pixels
+
+if TYPE_CHECKING:  # sweeps of stored vectors need no torch
+    from auditor.sweep.caption_tokens import CaptionTokens
 
 Watch = Callable[[int, int], None]  # called with the numbers of new rows and new errors
 
@@ -53,7 +56,7 @@ class DecodedSample:
     digest: str | None
     medium: Decoded | Problem
     frames: int = 0  # decoded frames, whether or not the medium is usable in the end
-    texts: CaptionTokens | None = None  # of the captions, if the medium was decoded
+    texts: "CaptionTokens | None" = None  # of the captions, if the medium was decoded
 
     def frames_of_caption(self, caption_index: int) -> Sequence[int] | Problem:
         if isinstance(self.medium, Problem):

@@ -65,6 +65,10 @@ def publish_carried_columns(folder: Folder, corpus: Corpus) -> None:
         publish_source(folder, ColumnSource(CARRIED, dict(shard.carried), {"from": corpus.spec}))
 
 
+def sweep_vectors(model: StoredModel, folder: Folder, shard: Shard) -> ShardReport:
+    return next(VectorSweeper(model, folder).sweep([shard]))
+
+
 class VectorSweeper:
     """Writes the embeddings files of shards of stored embeddings."""
 

@@ -1,7 +1,7 @@
 """Search near-duplicates among millions of media on disk: recall of planted copies, time and memory.
 
 Vectors of width 256 with 40 true dimensions, in clusters and shards of 10,000. One in a hundred is a near copy of a
-vector elsewhere in the corpus. A part of them is compared with brute force.
+vector elsewhere in the corpus. A part of them is compared with brute force. Each core has a process.
 
     python -m tests.bench.duplicates [MEDIA ...]
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from auditor.audit_folder.arrow_schema import THUMBNAIL_BYTES
 from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
@@ -27,6 +28,7 @@ from auditor.score.pair_sample import ShardCounts
 from auditor.score.score_config import ScoreConfig
 from auditor.score.statistics.duplicates import COPY_DISTANCE
 from auditor.vectors import Floats
+from auditor.workers.process_pool import ProcessPool, kill_workers
 
 RESULTS = Path("bench-results")
 WIDTH, TRUE_WIDTH, CLUSTERS, SHARD = 256, 40, 2000, 10_000
@@ -86,18 +88,24 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
             "width": ones,
             "height": ones,
             "media_size": pa.array(np.ones(SHARD, np.int64)),
+            "thumbnail": pa.nulls(SHARD, pa.binary(THUMBNAIL_BYTES)),
             "visual": build_nullable_vectors(visual, np.ones(SHARD, bool)),
         }
         folder.write_table(name_embeddings_file(f"{number:05d}"), pa.table(columns), storage={"compression": "none"})
 
 
 def search(place: str, count: int, answer: "list[float]") -> None:
-    started, cpu = time.perf_counter(), time.process_time()
+    started, pool = time.perf_counter(), ProcessPool()
     counts = [ShardCounts(f"{number:05d}", Counter(image=SHARD), Counter(image=SHARD)) for number in range(count)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    found = search_duplicates(Folder(place), counts, ScoreConfig(near_duplicate=1 - COPY_DISTANCE))["repeats"]
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    answer.put([found, time.perf_counter() - started, time.process_time() - cpu, before, after])  # type: ignore[attr-defined]
+    found = search_duplicates(Folder(place), counts, ScoreConfig(near_duplicate=1 - COPY_DISTANCE), engine=pool)[
+        "repeats"
+    ]
+    seconds = time.perf_counter() - started
+    kill_workers(pool.workers)  # so that their processor time and memory count
+    own, workers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in (own, workers))
+    answer.put([found, seconds, cpu, before, own.ru_maxrss / 1024, workers.ru_maxrss / 1024])  # type: ignore[attr-defined]
 
 
 def recall(folder: Folder, generator: Generator, count: int) -> float:
@@ -141,7 +149,7 @@ def measure(media: int) -> dict[str, float]:
         answer = processes.Queue()
         process = processes.Process(target=search, args=(place, count, answer))
         process.start()
-        found, seconds, cpu, before, after = answer.get()
+        found, seconds, cpu, before, after, worker = answer.get()
         process.join()
         return {
             "media": media,
@@ -152,6 +160,7 @@ def measure(media: int) -> dict[str, float]:
             "processor_s": cpu,
             "peak_mib": after,
             "peak_before_mib": before,
+            "worker_peak_mib": worker,
         }
 
 

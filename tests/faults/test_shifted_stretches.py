@@ -22,6 +22,7 @@ from auditor.faults.shifted_stretches import (
     compute_cusum,
     compute_increments,
     estimate_chance,
+    find_cusum_peaks,
     find_shard_stretches,
     join_stretches,
     select_significant,
@@ -81,6 +82,16 @@ def test_climb_is_the_best_sum_that_ends_at_each_row() -> None:
     for row in range(60):
         best = [max(0.0, *(float(added[a : row + 1, c].sum()) for a in range(row + 1))) for c in range(3)]
         assert height[row] == pytest.approx(best, abs=1e-4)
+
+
+def test_peaks_are_the_highest_points_between_zeros() -> None:
+    added = np.random.default_rng(0).normal(-0.3, 1, (200, 4)).astype(np.float32)
+    peaks: list[float] = []
+    for column in compute_cusum(added).T:
+        excursions = np.split(column, np.flatnonzero(column == 0))
+        peaks += [part.max() for part in excursions if part.size and part.max() > 0]
+    assert find_cusum_peaks(added) == pytest.approx(peaks)
+    assert not len(find_cusum_peaks(np.zeros((0, 4), np.float32)))
 
 
 @pytest.mark.parametrize("length", [8, 12, 40])

@@ -74,20 +74,22 @@ class ReversedEngine:
         return (results[index] for index in range(len(items)))
 
 
-def media(count: int = SHARDS * MEDIA) -> tuple[Floats, list[str]]:
-    visual, _ = corpus(count, 90, seed=3)
+def media(dim: int = 48, count: int = SHARDS * MEDIA) -> tuple[Floats, list[str]]:
+    visual, _ = corpus(count, 90, seed=3, dim=dim)
     digests = [f"{number:032x}"[::-1] for number in range(count)]
     digests[5], visual[5] = digests[411], visual[411]
     return visual.astype(np.float16).astype(np.float32), digests
 
 
-@pytest.mark.parametrize("cells", [1, 12])
-def test_the_search_on_disk_equals_that_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+@pytest.mark.parametrize(("cells", "dim"), [(1, 48), (12, 48), (12, 160)])  # the widest have sketches
+def test_the_search_on_disk_equals_that_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, dim: int
+) -> None:
     monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: cells)
     monkeypatch.setattr(duplicate_search, "MEDIA_TOGETHER", 150)
     monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 20_000)
     folder = Folder(tmp_path)
-    visual, digests = media()
+    visual, digests = media(dim)
     counts = write_shards(folder, visual, digests)
     count = search_duplicates(folder, counts, ScoreConfig(), engine=ReversedEngine())["repeats"]
     first = group_duplicates(visual, number_digests(digests))

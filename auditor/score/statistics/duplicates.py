@@ -42,6 +42,11 @@ CHOICES = 4  # cells that a medium can be in: its own and three others
 # A medium is a guest in a cell whose centroid is at most this much farther than its own, in units of the distance of
 # two copies. Twice that distance would be certain; in high dimensions the difference is a small part of it.
 BORDER = 0.5
+SKETCH_WIDTHS = (64, 128)  # dimensions of sketches, smallest first
+SKETCH_MISSES = 0.01  # largest share of random pairs that sketches may let through
+SKETCH_SAMPLE = 20_000  # media from which the axes of sketches are computed, and a tenth of them to try them
+ROUNDING = np.float32(1e-4)  # of a cosine from a sketch
+DENSE = 1 / 16  # share of candidates from which a whole product is faster than one product for each
 
 
 def cosine_at_distance(distance: float, vectors: Floats) -> float:
@@ -86,6 +91,41 @@ def estimate_copy_threshold(visual: Floats) -> float:
     return cosine_at_distance(COPY_DISTANCE, visual)
 
 
+def fit_axes(sample: Floats, limit: float) -> Floats | None:
+    """The leading eigenvectors (D, W) whose sketches show that most random pairs are less similar than `limit`.
+
+    None if there are none: then vectors are compared in full.
+    """
+    chosen = sample[:: max(1, len(sample) // SKETCH_SAMPLE)].astype(np.float32)
+    _, axes = np.linalg.eigh((chosen.T @ chosen).astype(np.float64))
+    for width in SKETCH_WIDTHS:
+        if 2 * width > chosen.shape[1]:
+            break
+        leading = np.ascontiguousarray(axes[:, -width:], np.float32)
+        sketches = sketch_vectors(chosen[::10], leading)
+        misses = (sketches @ sketches.T >= limit).sum() - len(sketches)  # without each with itself
+        if misses < SKETCH_MISSES * len(sketches) ** 2:
+            return leading
+    return None
+
+
+def project_vectors(vectors: Floats, axes: Floats | None) -> Floats:
+    """The vectors on the axes, or themselves; block by block, as a sample may be of half precision."""
+    if axes is None:
+        return vectors.astype(np.float32, copy=False)
+    blocks = iterate_blocks(len(vectors), vectors.shape[1])
+    return np.concatenate([vectors[rows].astype(np.float32, copy=False) @ axes for rows in blocks])
+
+
+def sketch_vectors(vectors: Floats, axes: Floats | None) -> Floats:
+    """Vectors (N, W + 1) whose product is at least that of the vectors: the projections and the length of the rest."""
+    if axes is None:
+        return vectors
+    projected = project_vectors(vectors, axes)
+    rest = np.einsum("nd,nd->n", vectors, vectors) - np.einsum("nw,nw->n", projected, projected)
+    return np.column_stack([projected, np.sqrt(np.maximum(rest, 0))])
+
+
 def choose_cell_count(media: int) -> int:
     """The number of cells that balances the cost of finding a medium's cell and of comparing it there."""
     return 1 if media <= ONE_CELL else int(np.clip(1.5 * np.sqrt(media), 16, MOST_CELLS))
@@ -122,7 +162,7 @@ def group_equal(marks: npt.NDArray[np.generic]) -> Ints:
 class CellMedia:
     """The N media of a cell, best first. Media with equal `marks` have equal bytes."""
 
-    vectors: Floats  # (N, D)
+    vectors: npt.NDArray[np.floating]  # (N, D), of single or half precision
     thumbnails: Thumbnails
     marks: Ints
     files: Ints  # spans of one file are never near-duplicates: a similar picture a minute later is the same scene
@@ -135,39 +175,66 @@ class CellMedia:
         """
         same_bytes = group_equal(self.marks)
         rows = np.concatenate([self.vectors.astype(np.float16).view(np.uint8), self.thumbnails], axis=1)
-        keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").reshape(-1)
-        return group_equal(group_equal(keys)[same_bytes])
+        same_rows = group_equal(hash_rows(rows))
+        same_rows = np.where((rows == rows[same_rows]).all(axis=1), same_rows, np.arange(len(rows)))
+        return group_equal(same_rows[same_bytes])
 
 
-def find_copies(media: CellMedia, rule: CopyRule) -> Ints:
-    """Rows (E, 3): a medium, a later copy of it, and whether pixels alone prove it. A copy is not compared further."""
+def hash_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each row of bytes: a sum with odd factors, as sorting the rows themselves is slow."""
+    words = np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))).view(np.uint64)
+    factors = np.random.default_rng(0).integers(0, 2**63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    return np.asarray(words @ factors)
+
+
+def find_copies(media: CellMedia, rule: CopyRule, axes: Floats | None = None) -> Ints:
+    """Rows (E, 3): a medium, a later copy of it, and whether pixels alone prove it. A copy is not compared further.
+
+    With `axes`, the pairs that their sketches exclude are not compared; the result is the same.
+    """
     equal = media.group_equal()
     rows, index = np.unique(equal, return_inverse=True)
     resident = np.zeros(len(rows), bool)
     np.logical_or.at(resident, index.reshape(-1), media.home)
-    vectors, thumbnails, files = np.ascontiguousarray(media.vectors[rows]), media.thumbnails[rows], media.files[rows]
+    vectors, thumbnails, files = media.vectors[rows].astype(np.float32), media.thumbnails[rows], media.files[rows]
+    sketches = sketch_vectors(vectors, axes)
     original, is_proved = np.arange(len(rows)), np.ones(len(rows), bool)
     for block in iterate_blocks(len(rows), len(rows)):
         start = block.start if rule.agreement is None else 0  # earlier media matter only in a crowd
-        cosine = vectors[block] @ vectors[start:].T
-        row, column = np.nonzero(cosine >= rule.candidate)
-        first, column = row + block.start, column + start
-        chosen = (first != column) & (resident[first] | resident[column]) & (files[first] != files[column])
-        row, column = row[chosen], column[chosen]
+        row, column, cosine = find_near(vectors, sketches, block, start, rule.candidate)
+        chosen = (row != column) & (resident[row] | resident[column]) & (files[row] != files[column])
+        row, column, cosine = row[chosen], column[chosen], cosine[chosen]
         for near in np.split(np.arange(len(row)), np.flatnonzero(np.diff(row)) + 1) if len(row) else ():
-            number, candidates = row[near[0]] + block.start, column[near]
+            number, candidates = row[near[0]], column[near]
             is_free = (candidates > number) & (original[candidates] == candidates)
             if original[number] != number or not is_free.any():
                 continue
-            order = np.argsort(-cosine[row[near], candidates - start], kind="stable")
+            order = np.argsort(-cosine[near], kind="stable")
             limit = choose_limit(thumbnails[number], thumbnails[candidates[order]], rule.agreement)
-            candidates = candidates[order[is_free[order]]]
-            nearness = cosine[row[near[0]], candidates - start]
+            order = order[is_free[order]]
+            candidates, nearness = candidates[order], cosine[near[order]]
             copies = candidates[_verify_copies(thumbnails, number, candidates, nearness, rule, limit)]
             original[copies], is_proved[copies] = number, limit < HIGHEST_AGREEMENT
     first, repeats = rows[original[index.reshape(-1)]], np.arange(len(equal))
     edges = np.stack([first, repeats, is_proved[index.reshape(-1)].astype(np.int64)], axis=1)
     return np.asarray(edges[first != repeats])
+
+
+def find_near(vectors: Floats, sketches: Floats, block: slice, start: int, limit: float) -> tuple[Ints, Ints, Floats]:
+    """(row, column, cosine) of the rows of a block and the rows from `start` on that are at least so similar."""
+    product = sketches[block] @ sketches[start:].T
+    places = np.flatnonzero(product >= limit - ROUNDING)
+    if sketches is not vectors and len(places) > DENSE * product.size:
+        sketches, product = vectors, vectors[block] @ vectors[start:].T
+        places = np.flatnonzero(product >= limit)
+    row, column = np.divmod(places, product.shape[1])
+    cosine = product.ravel()[places]
+    row, column = row + block.start, column + start
+    if sketches is not vectors:
+        for part in iterate_blocks(len(places), vectors.shape[1]):
+            cosine[part] = np.einsum("nd,nd->n", vectors[row[part]], vectors[column[part]])
+    is_near = cosine >= limit
+    return row[is_near], column[is_near], cosine[is_near]
 
 
 def _verify_copies(

@@ -25,6 +25,7 @@ GRAIN = 1.0  # variance of gray levels that a new encoding changes
 ROUGH = 0.75  # agreement at the points below which pictures differ
 HOPELESS, CERTAIN = 0.25, 0.95  # agreement below and above which a refinement changes no decision
 TOGETHER = 256  # pictures refined together
+BLURRED = 2048  # pictures blurred together, which take 8 MB
 STRETCH = 12
 STROKE = 20.0  # standard deviation from which a stretch has its full weight
 SMOOTH = 0.5  # deviation from the blurred picture: 4 and more on photos, at most 0.4 on blank and blurred ones
@@ -35,7 +36,9 @@ Y, X = (axis.ravel() for axis in np.indices((SIDE, SIDE), np.float32) * 2 / SIDE
 
 def find_structure(thumbnails: Thumbnails) -> Bools:
     """Return which thumbnails show something; a blank or blurred picture has nothing that could be compared."""
-    return np.asarray((thumbnails - blur(thumbnails)).std(axis=1) > SMOOTH, bool)
+    parts = (thumbnails[start : start + BLURRED] for start in range(0, len(thumbnails), BLURRED))
+    shows = [np.asarray((part - blur(part)).std(axis=1) > SMOOTH, bool) for part in parts]
+    return np.concatenate([np.zeros(0, bool), *shows])
 
 
 def compute_layouts(thumbnails: Thumbnails) -> Floats:

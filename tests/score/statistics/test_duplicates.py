@@ -3,14 +3,18 @@
 import numpy as np
 
 from auditor.score.statistics.duplicates import (
+    CellMedia,
     CopyRule,
     assign_cells,
     choose_cell_count,
     choose_representatives,
     estimate_copy_threshold,
     find_copies,
+    find_near,
+    fit_axes,
     fit_cells,
     link_groups,
+    sketch_vectors,
 )
 from auditor.score.statistics.picture_match import compare_pictures
 from auditor.vectors import Floats, Ints
@@ -91,6 +95,48 @@ def test_guests_meet_residents_but_not_each_other() -> None:
     rule = CopyRule(0.99, 0.99, None)
     assert find_copies(list_cell(vectors, different(4), home), rule)[:, :2].tolist() == [[0, 1], [0, 2], [0, 3]]
     assert not len(find_copies(list_cell(vectors, different(4), np.zeros(4, bool)), rule))
+
+
+def narrow_corpus(count: int, dim: int = 160, true_dim: int = 20) -> Floats:
+    """Vectors with few true dimensions and some noise; the second half are near copies of the first."""
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(count, true_dim)) @ generator.normal(size=(true_dim, dim))
+    vectors[count // 2 :] = vectors[: count // 2]
+    return normalize_rows(vectors + 0.3 * generator.normal(size=(count, dim)))
+
+
+def test_sketches_exclude_no_pair_that_is_near() -> None:
+    vectors = narrow_corpus(900)
+    axes = fit_axes(vectors[:450], 0.96)
+    assert axes is not None and axes.shape == (160, 64)
+    sketches, exact = sketch_vectors(vectors, axes), vectors @ vectors.T
+    assert (sketches @ sketches.T >= exact - 1e-5).all()
+    for limit in (0.96, 0.1):  # few candidates, which are compared one by one, and many
+        row, column, cosine = find_near(vectors, sketches, slice(100, 400), 50, limit)
+        expected = np.argwhere(exact[100:400, 50:] >= limit) + np.array([100, 50])
+        margin = np.abs(exact[expected[:, 0], expected[:, 1]] - limit) > 1e-5  # rounding may decide the others
+        assert set(map(tuple, expected[margin].tolist())) <= set(zip(row.tolist(), column.tolist(), strict=True))
+        assert len(row) <= len(expected) + (~margin).sum() + 1
+        assert np.allclose(cosine, exact[row, column], atol=1e-5)
+    media = list_cell(vectors, different(900), np.ones(900, bool))
+    copies = find_copies(media, CopyRule(0.96, 0.96, None), axes)
+    assert len(copies) > 400 and (copies == find_copies(media, CopyRule(0.96, 0.96, None))).all()
+
+
+def test_vectors_have_no_sketches_that_would_exclude_little() -> None:
+    vectors = normalize_rows(np.random.default_rng(0).normal(size=(2000, 320)))
+    assert fit_axes(vectors, 0.96) is not None
+    assert fit_axes(vectors, 0.5) is None  # the rest of a vector is longer than that
+    assert fit_axes(narrow_corpus(900, dim=100)[:450], 0.96) is None  # nothing to save
+
+
+def test_equal_rows_are_grouped_as_by_comparing_them() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.integers(0, 2, (300, 4)).astype(np.float32)
+    thumbnails = generator.integers(0, 2, (300, 1)).astype(np.uint8)
+    media = CellMedia(vectors, thumbnails, different(300), different(300), np.ones(300, bool))
+    rows = [tuple(row) for row in np.column_stack([vectors, thumbnails]).tolist()]
+    assert media.group_equal().tolist() == [rows.index(row) for row in rows]
 
 
 def test_few_media_are_one_cell_and_many_are_many() -> None:
