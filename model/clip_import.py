@@ -56,11 +56,12 @@ def import_torchvision() -> None:
     """Import torchvision; `torchvision.models` and `torchvision.datasets` are imported when they are first used."""
     if "torchvision" in sys.modules:
         return
-    compiler_utils = stand_in("torch._dynamo.utils", "is_compile_supported")  # for `roi_align`
     parts = {f"torchvision.{part}": ModuleType(part) for part in ("models", "datasets")}
-    with replace_modules(
-        {"torch._dynamo": ModuleType("torch._dynamo"), "torch._dynamo.utils": compiler_utils, **parts}
-    ):
+    compiler = {
+        "torch._dynamo": ModuleType("torch._dynamo"),
+        "torch._dynamo.utils": stand_in("torch._dynamo.utils", "is_compile_supported"),  # for `roi_align`
+    }
+    with replace_modules({**compiler, **parts}):
         import torchvision
 
     def import_part(name: str) -> ModuleType:

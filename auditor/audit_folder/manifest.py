@@ -1,6 +1,7 @@
 """manifest.json: the corpus, the model and the settings of an audit, and its corpus-wide statistics."""
 
 import datetime
+import importlib.metadata
 import platform
 import uuid
 from dataclasses import asdict, dataclass, field, fields
@@ -95,8 +96,6 @@ def format_current_time() -> str:
 
 
 def read_versions() -> dict[str, str]:
-    import importlib.metadata  # only new audits record versions
-
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
