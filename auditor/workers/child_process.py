@@ -41,7 +41,8 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         stderr: int | IO[bytes] | None = None,
     ) -> None:
-        self.process, self.channel = EARLY.pop(serve.__module__, None) or start_interpreter(environment or {}, stderr)
+        early = EARLY.pop(serve.__module__) if serve.__module__ in EARLY else None
+        self.process, self.channel = early or start_interpreter(environment or {}, stderr)
         self.send(pickle.dumps((serve, arguments), pickle.HIGHEST_PROTOCOL))
 
     @property

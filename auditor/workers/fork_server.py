@@ -46,9 +46,10 @@ class ForkServer:
         self._owner = 0  # a fork of this process must not use the same child
 
     def prepare(self, *, exact: bool) -> None:
-        """Start the child, which then imports what decoders need while this process imports other modules."""
+        """Start the child if there is none; it imports what decoders need while this process imports other modules."""
         with self._lock, suppress(OSError):  # `fork` reports what is wrong
-            self._start_child().send(json.dumps({"prepare": {"exact": exact}}).encode())
+            if self._child is None or self._owner != os.getpid():
+                self._start_child().send(json.dumps({"prepare": {"exact": exact}}).encode())
 
     def fork(self, settings: dict[str, Any], handles: list[int]) -> int:
         """Fork a decoder process that uses the first handle as its socket; return its pid."""
@@ -83,6 +84,7 @@ class ForkServer:
                 if "fork" not in request:
                     raise ConnectionResetError("the fork server has ended")
                 self._start_child()
+            assert self._child is not None
             try:
                 self._child.send(json.dumps(request).encode())
                 for handle in handles:
