@@ -224,12 +224,24 @@ def test_help_imports_neither_arrow_nor_numpy(arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_wrong_corpus_is_refused_without_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        ("auditor.commands.audit", ["NONE", "--out", "OUT"], "does not exist"),
+        ("jobs.audit", ["NONE", "--out", "OUT"], "does not exist"),
+        ("jobs.encoders", ["NONE", "--try", "ViT-B-32@openai"], "does not exist"),
+        ("jobs.evaluate", ["coco", "--data", "d", "--model", "local-dir:NONE", "--out", "OUT"], "none"),
+    ],
+)
+def test_wrong_paths_are_refused_without_torch_and_ray(
+    module: str, arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    places = [part.replace("NONE", f"{tmp_path}/none").replace("OUT", f"{tmp_path}/out") for part in arguments]
     code = (
-        "import sys\nfrom auditor.cli import run_command_line\n"
-        f"assert run_command_line(['audit', {str(tmp_path / 'none')!r}, '--out', {str(tmp_path / 'out')!r}]) == 1\n"
-        "assert 'torch' not in sys.modules and 'scipy' not in sys.modules\n"
+        f"import sys\nfrom auditor.cli import run_command_line\nfrom {module} import command\n"
+        f"assert run_command_line({places}, command) == 1\n"
+        "bad = {'torch', 'ray', 'scipy'} & set(sys.modules)\nassert not bad, bad\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "does not exist" in done.stderr
+    assert message in done.stderr
