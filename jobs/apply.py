@@ -35,7 +35,8 @@ from auditor.query.database import AuditDatabase
 from auditor.query.join_columns import ColumnError
 from auditor.query.sandbox import Limits
 from auditor.run.ray_engine import BlockWorker, Placement, run_on_workers
-from jobs.cluster import connect_workers, make_absolute, worker_options
+from jobs.cluster import connect_workers
+from jobs.worker_options import make_absolute, worker_options
 
 
 class ApplyWorker(BlockWorker):

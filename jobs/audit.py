@@ -20,9 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run_command_line
 from auditor.commands.audit import audit_options
-from auditor.run.ray_engine import make_ray_engine
-from auditor.run.start_audit import build_audit_config
-from jobs.cluster import connect_workers, is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
+from auditor.run.start_audit import build_audit_config, open_inputs
+from jobs.worker_options import is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
 
 
 @click.command()
@@ -36,18 +35,21 @@ def command(
     \b
     python jobs/audit.py 'shards/{00000..00099}.tar' --out audit --model ViT-B-32@laion2b_s34b_b79k --workers 4
     """
+    refuse_lost_output(values["out"])
+    corpus = open_inputs(values, [values["model"]])
     from auditor.run.extend import extend_audit
     from auditor.run.outcome import report_outcome
+    from auditor.run.ray_engine import make_ray_engine
     from auditor.run.run_audit import run_audit
+    from jobs.cluster import connect_workers
 
-    refuse_lost_output(values["out"])
     placement = connect_workers(workers, cpus, gpus, address, quiet=values["quiet"])
     values["decoders"] = values["decoders"] or placement.threads
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"
     values["model"] = values["model"] if is_submitted_job() else make_model_absolute(values["model"])
     work = extend_audit if values["extend"] else run_audit
-    manifest = work(build_audit_config(values), partial(make_ray_engine, placement), device="cpu")
+    manifest = work(build_audit_config(values), partial(make_ray_engine, placement), "cpu", corpus)
     report_outcome(values["out"], manifest, as_json=as_json)
 
 

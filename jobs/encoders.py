@@ -7,39 +7,17 @@ Every worker draws the same pairs from the corpus, which all nodes must be able 
 """
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import click
-import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run_command_line
 from auditor.commands.encoders import build_trial_config, encoders_options, show_trials
-from auditor.corpus.open_corpus import Corpus, CorpusOptions, open_corpus
-from auditor.errors import AuditError
-from auditor.run.audit_config import AuditConfig
-from auditor.run.compare_encoders import EncoderTrial, list_models, try_encoders
-from auditor.run.ray_engine import BlockWorker, run_on_workers
-from auditor.schema.setting import settings_in
-from jobs.cluster import connect_workers, is_submitted_job, make_model_absolute, worker_options
-
-
-class TrialWorker(BlockWorker):
-    """Tries one model at a time, so that their speeds can be compared."""
-
-    def __init__(self, corpus: Corpus, config: AuditConfig, count: int, threads: int):
-        torch.set_num_threads(threads)
-        self.corpus, self.config, self.count, self.lock = corpus, config, count, threading.Lock()
-
-    def run(self, model: str) -> EncoderTrial:
-        with self.lock:
-            [(_, trial, failure)] = try_encoders(self.corpus, self.config, [model], self.count)
-        if trial is None:
-            raise AuditError(failure)
-        return trial
+from auditor.run.start_audit import open_inputs
+from jobs.worker_options import is_submitted_job, make_model_absolute, worker_options
 
 
 @click.command()
@@ -62,7 +40,12 @@ def command(
     """
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"
-    corpus = open_corpus(values["corpus"], CorpusOptions(**settings_in(CorpusOptions, values)))
+    corpus = open_inputs(values, models)
+    from auditor.run.compare_encoders import list_models
+    from auditor.run.ray_engine import run_on_workers
+    from jobs.cluster import connect_workers
+    from jobs.trial_worker import TrialWorker
+
     names = list_models(corpus, [model if is_submitted_job() else make_model_absolute(model) or "" for model in models])
     placement = connect_workers(workers, cpus, gpus, address, quiet=True)
     values["decoders"] = values["decoders"] or placement.threads

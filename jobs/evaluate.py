@@ -23,11 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor.audit_folder.folder import split_target
 from auditor.cli import run_command_line
 from auditor.commands.evaluate import benchmark_options, show_results
-from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
-from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
-from auditor.run.ray_engine import make_ray_engine
-from jobs.cluster import connect_workers, make_absolute, make_model_absolute, refuse_lost_output, worker_options
-from model.checkpoint import load_model
+from jobs.worker_options import make_absolute, make_model_absolute, refuse_lost_output, worker_options
+from model.model_names import check_model_name
 
 
 @click.command()
@@ -58,6 +55,13 @@ def command(
     refuse_lost_output(out)
     out = make_absolute(out)
     split_target(out)  # refuses a wrong name before the work, not after it
+    check_model_name(model)
+    from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
+    from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
+    from auditor.run.ray_engine import make_ray_engine
+    from jobs.cluster import connect_workers
+    from model.checkpoint import load_model
+
     loaded = load_model(model, "cpu")
     placement = connect_workers(workers, cpus, gpus, address, quiet=True)
     config = EvaluateConfig(**options)

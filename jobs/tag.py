@@ -20,7 +20,8 @@ from auditor.commands.tag import print_tags, tag_options
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.ray_engine import RayEngine
-from jobs.cluster import connect_workers, make_absolute, worker_options
+from jobs.cluster import connect_workers
+from jobs.worker_options import make_absolute, worker_options
 
 
 @click.command()

@@ -24,7 +24,8 @@ from auditor.query.sandbox import Limits
 from auditor.run.compare_target import compare_target
 from auditor.run.ray_engine import RayEngine
 from auditor.terminal import print_line
-from jobs.cluster import connect_workers, make_absolute, worker_options
+from jobs.cluster import connect_workers
+from jobs.worker_options import make_absolute, worker_options
 
 
 @click.command()

@@ -32,7 +32,8 @@ from auditor.research.train.train_model import StepReport, TrainProgress, TrainR
 from auditor.research.train.training_run import check_settings
 from auditor.run.ray_engine import Placement
 from auditor.terminal import print_line
-from jobs.cluster import ADDRESS, check_cluster_room, connect, make_absolute, make_model_absolute, refuse_lost_output
+from jobs.cluster import check_cluster_room, connect
+from jobs.worker_options import ADDRESS, make_absolute, make_model_absolute, refuse_lost_output
 from model.model_errors import ModelError
 from model.model_names import BackboneError
 from model.training.training_config import TrainConfig, load_saved_config

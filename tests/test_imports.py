@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.synthetic import write_audit
+
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = {
     "model": {"model"},
@@ -195,3 +197,61 @@ def test_an_audit_can_be_read_beside_a_model_py_of_the_user(tmp_path: Path) -> N
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {modules}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# Modules that take long to import, and that no short command on a local audit needs; each entered unnoticed once.
+SLOW = {"asyncio", "fsspec", "jinja2", "pandas", "pyarrow.compute", "scipy"}
+SHORT_COMMANDS = {
+    "summary": ["summary", "AUDIT"],
+    "query": ["query", "AUDIT", "SELECT count(*) FROM samples"],
+    "thresholds": ["thresholds", "AUDIT"],
+    "worst": ["worst", "AUDIT"],
+}
+
+
+@pytest.mark.parametrize("name", SHORT_COMMANDS)
+def test_short_commands_import_nothing_slow(name: str, tmp_path: Path) -> None:
+    audit = write_audit(tmp_path / "audit", 300)
+    arguments = [str(audit) if argument == "AUDIT" else argument for argument in SHORT_COMMANDS[name]]
+    code = (
+        "import sys\nfrom auditor.cli import run_command_line\n"
+        f"assert run_command_line({arguments}) == 0\n"
+        f"bad = {SLOW | HEAVY} & {{*sys.modules, *(name.split('.')[0] for name in sys.modules)}}\n"
+        "assert not bad, bad\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["summary", "--help"], ["no-command"]])
+def test_help_imports_neither_arrow_nor_numpy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom auditor.cli import run_command_line\n"
+        f"run_command_line({arguments})\n"
+        "bad = {'numpy', 'pyarrow', 'duckdb', 'rich'} & set(sys.modules)\nassert not bad, bad\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        ("auditor.commands.audit", ["NONE", "--out", "OUT"], "does not exist"),
+        ("jobs.audit", ["NONE", "--out", "OUT"], "does not exist"),
+        ("jobs.encoders", ["NONE", "--try", "ViT-B-32@openai"], "does not exist"),
+        ("jobs.evaluate", ["coco", "--data", "d", "--model", "local-dir:NONE", "--out", "OUT"], "none"),
+    ],
+)
+def test_wrong_paths_are_refused_without_torch_and_ray(
+    module: str, arguments: list[str], message: str, tmp_path: Path
+) -> None:
+    places = [part.replace("NONE", f"{tmp_path}/none").replace("OUT", f"{tmp_path}/out") for part in arguments]
+    code = (
+        f"import sys\nfrom auditor.cli import run_command_line\nfrom {module} import command\n"
+        f"assert run_command_line({places}, command) == 1\n"
+        "bad = {'torch', 'ray', 'scipy'} & set(sys.modules)\nassert not bad, bad\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert message in done.stderr

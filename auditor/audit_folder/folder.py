@@ -12,10 +12,10 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -42,13 +42,25 @@ class Folder:
 
     def __init__(self, url: str | Path):
         self.url = str(url).rstrip("/") or "/"
-        try:
-            self.fs, self.root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise StorageError(f"cannot open {self.url}: {error}") from error
-        self.local = "file" in self.fs.protocol
+        is_path = ":" not in self.url and not self.url.startswith("~")
+        self.root = self.url if is_path else str(self._resolve_url()[1])
+        self.local = is_path or "file" in self.fs.protocol
         if self.local:
             self.root = os.path.abspath(self.root)
+
+    @cached_property
+    def fs(self) -> Any:
+        """The fsspec file system; most programs that read a local audit never ask for it."""
+        return self._resolve_url()[0]
+
+    def _resolve_url(self) -> tuple[Any, str]:
+        import fsspec  # takes longer than to read a small audit
+
+        try:
+            fs, root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise StorageError(f"cannot open {self.url}: {error}") from error
+        return fs, root
 
     def __reduce__(self) -> tuple[type["Folder"], tuple[str]]:
         return Folder, (self.url,)
@@ -64,6 +76,8 @@ class Folder:
         return self.path(name) if self.local else str(self.fs.unstrip_protocol(self.path(name)))
 
     def exists(self, name: str = "") -> bool:
+        if self.local:
+            return os.path.exists(self.path(name))
         self.fs.invalidate_cache()
         with self.naming(name):
             return bool(self.fs.exists(self.path(name)))

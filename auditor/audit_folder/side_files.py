@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.json_validation import SCORE_AGAIN, CompleteShape, read_valid_json
@@ -57,9 +56,11 @@ def overlap_name(other: str) -> str:
 
 
 def overlapping_digests(folder: Folder, other: str) -> list[str]:
+    from pyarrow.compute import equal  # slow to import; only a filter against another corpus needs it
+
     name = overlap_name(other)
     if not folder.exists(name):
         raise AuditError(f"{folder.url} has not been compared with {other}: run `auditor overlap {folder.url} {other}`")
     table = folder.read_table(name, ["media_digest", "what"], OVERLAP_SCHEMA)
-    digests: list[str] = pc.unique(table.filter(pc.equal(table["what"], "media"))["media_digest"]).to_pylist()
+    digests: list[str] = table.filter(equal(table["what"], "media"))["media_digest"].unique().to_pylist()
     return digests

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.python_api import Audit
+    from auditor.query.database import AuditDatabase
     from auditor.query.sandbox import Limits
     from auditor.report.source_comparison import SourceComparison
 
@@ -82,10 +83,25 @@ def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = N
     from auditor.query.sandbox import Limits
 
     audit = Audit(path, corpus, limits=limits or Limits(seconds=None))
+    announce_audit(audit)
+    return audit
+
+
+def open_database(path: str, limits: "Limits | None" = None) -> "AuditDatabase":
+    """Open an audit as `open_audit` does, without importing all that `Audit` offers: for commands that end at once."""
+    from auditor.query.database import AuditDatabase
+    from auditor.query.sandbox import Limits
+
+    database = AuditDatabase(path, limits=limits or Limits(seconds=None))
+    announce_audit(database)
+    return database
+
+
+def announce_audit(audit: "Audit | AuditDatabase") -> None:
+    """Print the notes of an audit on stderr, and close it when the command ends."""
     click.get_current_context().call_on_close(audit.close)
     for note in audit.notes:
         print_line(f"note: {note}", err=True)
-    return audit
 
 
 def show_sources(sources: "SourceComparison", title: str = "sources of captions") -> None:

@@ -3,7 +3,7 @@
 import click
 
 from auditor.commands.options import POSITIVE, advanced_option, audit_command, option
-from auditor.commands.output import Output, open_audit, output_options
+from auditor.commands.output import Output, open_database, output_options
 from auditor.terminal import print_line
 
 SHOWN = 100
@@ -22,10 +22,14 @@ def command(audit: str, sql: str, limit: int | None, timeout: float, memory: str
     auditor query audit/ "SELECT kind, count(*), avg(p_mismatch) FROM samples GROUP BY kind"
     auditor query audit/ "DESCRIBE samples"
     """
-    from auditor.query.sandbox import Limits
+    from auditor.workers.child_process import start_early
 
-    opened = open_audit(audit, limits=Limits(memory, timeout))
-    rows = opened.sql(sql, limit=limit or (None if output.for_machines else SHOWN + 1))
+    with start_early("auditor.query.sql_process"):
+        from auditor.query.row_queries import run_select
+        from auditor.query.sandbox import Limits
+
+        database = open_database(audit, Limits(memory, timeout))
+        rows = run_select(database, sql, limit=limit or (None if output.for_machines else SHOWN + 1))
     cut = not output.for_machines and limit is None and len(rows) > SHOWN
     output.show(rows.slice(0, SHOWN) if cut else rows)
     if cut:

@@ -1,7 +1,7 @@
 """`auditor summary`: show what an audit found."""
 
 from auditor.commands.options import audit_command
-from auditor.commands.output import Output, open_audit, output_options, show_sources
+from auditor.commands.output import Output, open_database, output_options, show_sources
 from auditor.terminal import print_json, print_lines
 
 
@@ -14,8 +14,12 @@ def command(audit: str, output: Output) -> None:
     auditor summary audit/
     auditor summary s3://bucket/audit --json
     """
-    opened = open_audit(audit)
-    summary, findings, sources = opened.summary(), opened.findings(), opened.sources()
+    from auditor.query.summary import summarize_audit
+    from auditor.report.findings import find_findings
+    from auditor.report.source_comparison import compare_sources
+
+    database = open_database(audit)
+    summary, findings, sources = summarize_audit(database), find_findings(database), compare_sources(database)
     if output.json:
         print_json({**summary.to_dict(), **findings.to_dict(), **sources.to_dict()})
         return

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from auditor.commands.options import SHARE, SMALL_SHARE, audit_command, option, where_option
-from auditor.commands.output import Output, open_audit, output_options
+from auditor.commands.output import Output, open_database, output_options
 from auditor.schema import FAILURES
 
 if TYPE_CHECKING:
     from auditor.keep.thresholds import PairCounts
-    from auditor.python_api import Audit
+    from auditor.query.database import AuditDatabase
 
 
 @audit_command
@@ -50,9 +50,9 @@ def command(
     except RuleError as error:
         raise RuleError(f"--at: {error}") from None
     if by != "p_mismatch":
-        show_uncertainty_cuts(open_audit(audit), by, limits, where, output, **goal)
+        show_uncertainty_cuts(open_database(audit), by, limits, where, output, **goal)
         return
-    database = open_audit(audit).database
+    database = open_database(audit)
     counts = count_pairs(database, where)
     if any(share is not None for share in goal.values()):
         cuts = [choose_cut(counts, **goal)]
@@ -70,12 +70,14 @@ def command(
 
 
 def show_uncertainty_cuts(
-    audit: "Audit", by: str, limits: list[float], where: str | None, output: Output, **goal: float | None
+    database: "AuditDatabase", by: str, limits: list[float], where: str | None, output: Output, **goal: float | None
 ) -> None:
+    from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
+
     if any(share is not None for share in goal.values()):
-        cuts = [audit.choose_uncertainty_cut(by, where=where, **goal)]
+        cuts = [choose_uncertainty_cut(database, by, where=where, **goal)]
     else:
-        cuts = audit.measure_cuts(by, limits, where)
+        cuts = measure_cuts(database, by, limits, where)
     if output.for_machines:
         output.show([cut.to_dict() for cut in cuts])
     else:

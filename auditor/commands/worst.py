@@ -1,7 +1,7 @@
 """`auditor worst`: list the most suspicious rows by any column."""
 
 from auditor.commands.options import audit_command, count_option, option, where_option
-from auditor.commands.output import Output, add_span_columns, open_audit, output_options
+from auditor.commands.output import Output, add_span_columns, open_database, output_options
 from auditor.schema import HEADLINES
 from auditor.terminal import print_line
 
@@ -18,9 +18,9 @@ def command(audit: str, by: str, count: int, where: str | None, output: Output) 
     auditor worst audit/
     auditor worst audit/ --by uncertainty_text -n 50 --where "kind = 'video'"
     """
-    from auditor.query.row_queries import write_calm_note
+    from auditor.query.row_queries import find_worst_rows, write_calm_note
 
-    table = open_audit(audit).worst(by, count, where)
+    table = find_worst_rows(open_database(audit), by, count, where)
     rows = table.to_pylist()
     output.show(table, columns=add_span_columns(list(dict.fromkeys((by, "uid", "key", "caption"))), rows))
     if note := write_calm_note(rows, by):

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import IO, Any
 
-import fsspec
-
 from auditor.audit_folder.hub import HUB, explain_hub_errors, retry
 from auditor.corpus.shard import CorpusError
 from auditor.errors import AuditorError
@@ -36,6 +34,8 @@ def make_path_absolute(path: str) -> str:
 @contextmanager
 def open_store(url: str) -> Iterator[tuple[Any, str]]:
     """Yield the file system of a URL and the path in it; all errors but a missing file become a CorpusError."""
+    import fsspec
+
     try:
         try:  # listings are not cached: shards change while audits run
             fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)

@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.audit_folder.parquet_reader import PythonParquetFile
@@ -146,6 +145,8 @@ def _check_offsets(array: pa.Array) -> None:
 
 def project_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     """Select columns; `image.path` selects the struct `image` with only its field `path`, as Parquet does."""
+    from pyarrow.compute import struct_field  # slow to import; no command that reads an audit needs it
+
     arrays: dict[str, Any] = {}
     for column in columns:
         if column in batch.schema.names:
@@ -153,6 +154,6 @@ def project_batch(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBat
             continue
         whole, _, part = column.partition(".")
         struct = batch.column(whole)
-        parts = pc.struct_field(struct, part)
+        parts = struct_field(struct, part)
         arrays[whole] = pa.StructArray.from_arrays([parts], names=[part], mask=struct.is_null())
     return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from auditor.faults.mixed_blocks import find_distinct_vectors, welch_p_value
 from auditor.faults.pairing_evidence import SampleVectors
+from auditor.score.group_shares import compute_binomial_tail
 from auditor.vectors import Floats, Ints
 
 CAPTIONS = 128  # captions of a shard that are compared with all shards
@@ -74,10 +75,8 @@ def find_origins(
 def _find_origin(
     name: str, place: Ints, top: Floats, sound_fits: Floats, share: npt.NDArray[np.float64], shards: Sequence[str]
 ) -> CaptionOrigin:
-    from scipy.stats import binom
-
     hits = np.bincount(place, minlength=len(shards))
-    p_values = np.minimum(1, len(shards) * binom.sf(hits - 1, len(place), share))
+    p_values = np.minimum(1, len(shards) * compute_binomial_tail(hits, len(place), share))
     best = int(p_values.argmin())
     if p_values[best] <= P_VALUE and hits[best] == hits.max():
         return CaptionOrigin(name, shards[best], False, float(p_values[best]))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from auditor.audit_folder.column_numbers import read_numbers
 from auditor.errors import AuditError, AuditorError
 from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
@@ -103,13 +104,15 @@ def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts
         f"avg(p_mismatch) AS p, avg(mismatch_score) AS score FROM {database.table(condition, group)} "
         f"WHERE status = 'ok' AND {condition} GROUP BY ALL ORDER BY ALL"
     )
-    rows = table.filter(table["p"].is_valid())
-    if not len(rows):
+    values = {name: read_numbers(table[name]) for name in ("step", "pairs", "p", "score")}
+    scored = np.flatnonzero(~np.isnan(values["p"]))
+    if not len(scored):
         raise ThresholdError("no row of this audit has p_mismatch: it has too few pairs, or it is not scored yet")
-    step, pairs, p, score = (rows[name].to_numpy() for name in ("step", "pairs", "p", "score"))
-    groups = list(zip(rows["kind"].to_pylist(), rows["calibrated"].to_pylist(), strict=True))
-    counts = build_pair_counts(groups, step, pairs.astype(np.float64), p, score, models)
-    return replace(counts, unscored=int(table["pairs"].to_numpy().sum() - pairs.sum()))
+    step, pairs, p, score = (numbers[scored] for numbers in values.values())
+    kinds, calibrated = (np.array(table[name].to_pylist(), object)[scored].tolist() for name in ("kind", "calibrated"))
+    groups = list(zip(kinds, calibrated, strict=True))
+    counts = build_pair_counts(groups, step.astype(np.int64), pairs.astype(np.float64), p, score, models)
+    return replace(counts, unscored=int(values["pairs"].sum() - pairs.sum()))
 
 
 def load_mismatch_models(statistics: Mapping[str, Any]) -> dict[str, MismatchModel]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from auditor.audit_folder.column_numbers import read_numbers
 from auditor.keep.thresholds import NORMAL_95, Cuts, ThresholdError, check_shares, format_cut_share
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules, build_bound_sql, parse_limit
@@ -89,7 +90,7 @@ def measure_cuts(
         f"SELECT {step} AS step, coalesce(topic, -1) AS topic, count(*) AS rows, "
         f"count(*) FILTER ({FAILURES[column]} > 0) AS fails, {flags} FROM {table} GROUP BY ALL ORDER BY ALL"
     )
-    counts = {name: groups[name].to_numpy() for name in groups.column_names}
+    counts = {name: read_numbers(groups[name]) for name in groups.column_names}
     weight = compute_observation_weight(database)
     return Cuts(build_cut(column, cut, counts, counts["step"] > number, weight) for number, cut in enumerate(cuts))
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from auditor.audit_folder.column_numbers import read_numbers
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import check_whole_number, read_row
 from auditor.query.sandbox import QueryError, quote_literal
@@ -218,7 +219,7 @@ def summarize_time_shifts(database: AuditDatabase, bins: int = 30) -> TimeShifts
     )
     if not videos.num_rows:
         return None
-    shift = videos["shift"].to_numpy()[videos["p"].to_numpy() <= SIGNIFICANT_P].astype(np.float64)
+    shift = read_numbers(videos["shift"])[read_numbers(videos["p"]) <= SIGNIFICANT_P].astype(np.float64)
     p5, median, p95 = np.quantile(shift, (0.05, 0.5, 0.95)).tolist() if len(shift) else (0.0, 0.0, 0.0)
     counts, edges = np.histogram(shift, bins, (-REACH, REACH))
     return TimeShifts(videos.num_rows, len(shift), median, p5, p95, edges.tolist(), counts.tolist())
@@ -234,7 +235,7 @@ def read_reference_sample(database: AuditDatabase, columns: Sequence[str], kind:
     files = database.files.only(range(0, len(database.files.all), choose_reference_step(database)))
     of_kind = f"kind = {quote_literal(kind)}" if kind else "kind IS NOT NULL"
     table = database.run(f"SELECT {', '.join(columns)} FROM ({database.view(files)}) WHERE status = 'ok' AND {of_kind}")
-    values = {column: table[column].drop_null().to_numpy() for column in columns}
+    values = {column: read_numbers(table[column]) for column in columns}
     return {column: numbers[~np.isnan(numbers)] for column, numbers in values.items()}
 
 

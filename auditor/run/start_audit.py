@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from auditor.audit_folder.manifest import Manifest
 from auditor.corpus.open_corpus import Corpus, CorpusOptions, open_corpus
+from auditor.corpus.stored.vector_shard import VectorShard
 from auditor.errors import AuditError
 from auditor.run.audit_config import AuditConfig
 from auditor.schema.setting import setting, settings_in
 from auditor.score.score_config import ScoreConfig
 from auditor.sweep.sweep_config import SweepConfig
+from auditor.workers.fork_server import FORK_SERVER
 from model.model_names import check_model_name
 from model.pixels import DecodeLimits
 
@@ -42,6 +44,8 @@ SETTINGS = (CorpusOptions, SweepConfig, DecodeOptions, ScoreConfig, AuditConfig)
 def start_audit(values: Mapping[str, Any], devices: str | None = None) -> Manifest:
     """Audit, resume or extend; missing values have their defaults."""
     corpus = open_inputs(values, [values.get("model")])
+    if devices is None and not isinstance(next(iter(corpus.shards), None), VectorShard):
+        FORK_SERVER.prepare(exact=bool(values.get("exact_pixels")))  # both processes import torch at the same time
     from auditor.run.device_engine import make_device_engine, parse_devices
     from auditor.run.extend import extend_audit
     from auditor.run.run_audit import run_audit

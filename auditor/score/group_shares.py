@@ -40,7 +40,7 @@ def estimate_group_shares(groups: Sequence[str], events: Doubles, rows: Doubles)
     Posterior Beta(m k + events, (1 - m) k + rows - events) with overall share m and prior strength k; p-values of the
     binomial test against the typical share, with Bonferroni correction.
     """
-    from scipy.stats import beta, binom
+    from scipy.special import betaincinv
 
     typical = compute_weighted_median(events / np.maximum(rows, 1), rows)
     strength = fit_prior_strength(events, rows)
@@ -48,10 +48,19 @@ def estimate_group_shares(groups: Sequence[str], events: Doubles, rows: Doubles)
     a, b = mean * strength + events, (1 - mean) * strength + np.maximum(rows - events, 0)
     a, b = np.maximum(a, 1e-6), np.maximum(b, 1e-6)
     null_share = np.clip(typical, 0.5 / max(rows.sum(), 1), 1)
-    p_value = np.minimum(1, len(rows) * binom.sf(np.floor(events) - 1, rows, null_share))
-    low, high = beta.ppf(INTERVAL[0], a, b), beta.ppf(INTERVAL[1], a, b)
+    p_value = np.minimum(1, len(rows) * compute_binomial_tail(events, rows, null_share))
+    low, high = betaincinv(a, b, INTERVAL[0]), betaincinv(a, b, INTERVAL[1])
     columns = zip(groups, rows, a / (a + b), low, high, p_value, strict=True)
     return [GroupShare(group, int(count), *map(float, values)) for group, count, *values in columns], typical
+
+
+def compute_binomial_tail(events: npt.ArrayLike, rows: npt.ArrayLike, share: npt.ArrayLike) -> Doubles:
+    """P(X >= events) for X from Binomial(rows, share): `scipy.stats.binom.sf` without scipy.stats, a slow import."""
+    from scipy.special import betainc
+
+    least = np.floor(events)
+    tail = betainc(np.maximum(least, 1), np.maximum(rows - least, 0) + 1, share)
+    return np.where(least > 0, tail, 1.0)
 
 
 def compute_weighted_median(values: Doubles, weights: Doubles) -> float:

@@ -8,6 +8,7 @@ script or notebook that started it does not run a second time. It dies with the 
 """
 
 import ctypes
+import importlib
 import os
 import pickle
 import signal
@@ -15,9 +16,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO
@@ -40,11 +41,8 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         stderr: int | IO[bytes] | None = None,
     ) -> None:
-        parent_socket, child_socket = socket.socketpair()
-        with parent_socket, child_socket:
-            self.process = start_process(child_socket, environment or {}, stderr)
-            self.channel = Connection(parent_socket.detach())
-        self.send(pickle.dumps((sys.path, os.getcwd(), os.getpid())))
+        early = EARLY.pop(serve.__module__) if serve.__module__ in EARLY else None
+        self.process, self.channel = early or start_interpreter(environment or {}, stderr)
         self.send(pickle.dumps((serve, arguments), pickle.HIGHEST_PROTOCOL))
 
     @property
@@ -74,6 +72,39 @@ class ChildProcess:
         self.channel.close()
         self.process.kill()
         self.process.wait()
+
+
+EARLY: dict[str, tuple["subprocess.Popen[bytes]", Connection]] = {}  # interpreters, by the module that they import
+
+
+@contextmanager
+def start_early(module: str) -> Iterator[None]:
+    """Let a child import a module while this process does so too; the first ChildProcess that serves it is this child.
+
+    It saves time only on a second core. A child that nobody has taken is killed at the end.
+    """
+    with suppress(OSError):  # then the ChildProcess fails too, and says so
+        EARLY[module] = start_interpreter({}, subprocess.DEVNULL, module)
+    try:
+        yield
+    finally:
+        if idle := EARLY.pop(module, None):
+            idle[1].close()
+            idle[0].kill()
+            idle[0].wait()
+
+
+def start_interpreter(
+    environment: Mapping[str, str], stderr: int | IO[bytes] | None, module: str = ""
+) -> tuple["subprocess.Popen[bytes]", Connection]:
+    """Start a child that imports a module, if one is named, and waits for its function."""
+    parent_socket, child_socket = socket.socketpair()
+    with parent_socket, child_socket:
+        process = start_process(child_socket, environment, stderr)
+        channel = Connection(parent_socket.detach())
+    with suppress(OSError):  # it is dead
+        channel.send_bytes(pickle.dumps((sys.path, os.getcwd(), os.getpid(), module)))
+    return process, channel
 
 
 def start_process(
@@ -123,10 +154,12 @@ def die_with_parent(parent: int) -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C does
     channel = Connection(int(sys.argv[1]))
-    import_paths, folder, parent = pickle.loads(channel.recv_bytes())
+    import_paths, folder, parent, module = pickle.loads(channel.recv_bytes())
     sys.path[:] = [str(ROOT), *import_paths]  # our own `model` comes before a user's model.py
     os.chdir(folder)
     die_with_parent(parent)
+    if module:
+        importlib.import_module(module)
     serve, arguments = pickle.loads(channel.recv_bytes())
     with suppress(EOFError, ConnectionError):  # the parent has closed the channel
         serve(channel, *arguments)

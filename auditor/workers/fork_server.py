@@ -3,7 +3,7 @@
 A new decoder takes milliseconds instead of the seconds that importing torch takes, and a few megabytes instead of 300.
 All decoder pools of this process share one fork server. It ends with this process, for any reason, and its decoders end
 with it. It never sees a file. A request is a JSON object, `fork` (followed by the file descriptors of the decoder's
-socket and pixel slots) or `end`; each request is answered before the next one comes.
+socket and pixel slots) or `end`, answered before the next one comes, or `prepare`, which has no answer.
 """
 
 import gc
@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
@@ -43,6 +44,12 @@ class ForkServer:
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
         self._owner = 0  # a fork of this process must not use the same child
+
+    def prepare(self, *, exact: bool) -> None:
+        """Start the child if there is none; it imports what decoders need while this process imports other modules."""
+        with self._lock, suppress(OSError):  # `fork` reports what is wrong
+            if self._child is None or self._owner != os.getpid():
+                self._start_child().send(json.dumps({"prepare": {"exact": exact}}).encode())
 
     def fork(self, settings: dict[str, Any], handles: list[int]) -> int:
         """Fork a decoder process that uses the first handle as its socket; return its pid."""
@@ -76,12 +83,8 @@ class ForkServer:
             if self._child is None or self._owner != os.getpid():
                 if "fork" not in request:
                     raise ConnectionResetError("the fork server has ended")
-                self._owner = os.getpid()
-                self._child = ChildProcess(
-                    serve_fork_requests,
-                    environment=ENVIRONMENT,
-                    stderr=subprocess.DEVNULL,  # libtiff and ffmpeg print into it
-                )
+                self._start_child()
+            assert self._child is not None
             try:
                 self._child.send(json.dumps(request).encode())
                 for handle in handles:
@@ -93,6 +96,12 @@ class ForkServer:
                 raise ConnectionResetError("the process that starts them ends at once") from error
         return answer
 
+    def _start_child(self) -> ChildProcess:
+        self._owner = os.getpid()
+        stderr = subprocess.DEVNULL  # libtiff and ffmpeg print into it
+        self._child = ChildProcess(serve_fork_requests, environment=ENVIRONMENT, stderr=stderr)
+        return self._child
+
 
 FORK_SERVER = ForkServer()  # of this process
 
@@ -102,6 +111,10 @@ def serve_fork_requests(channel: Connection) -> None:
     decoders: set[int] = set()
     while True:
         request = json.loads(channel.recv_bytes())
+        if "prepare" in request:
+            with suppress(ImportError):  # the next request reports it
+                import_decoder_modules(request["prepare"])
+            continue
         if "fork" in request:
             handles = [recv_handle(channel) for _ in range(request["handles"])]
             answer = fork_decoder(request["fork"], channel, handles)

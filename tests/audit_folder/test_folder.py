@@ -125,3 +125,23 @@ def test_a_file_is_named_by_a_path_or_a_url(tmp_path: Path, monkeypatch: pytest.
     for out in ("s3://r.json", "s3://bucket/"):
         with pytest.raises(StorageError, match="is not a file"):
             split_target(out)
+
+
+def test_a_path_and_its_url_are_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths do without fsspec, URLs do not."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a:b").mkdir()
+    (tmp_path / "a:b" / "link").symlink_to("nowhere")
+    for folder in map(
+        Folder,
+        (tmp_path / "a:b", f"file://{tmp_path}/a:b", "a:b/", "./a:b", "~/a:b", "/" + str(tmp_path)[1:] + "//a:b"),
+    ):
+        assert folder.local and folder.root == str(tmp_path / "a:b") and folder.exists()
+        assert not folder.exists("nothing")
+    folder = Folder("audit")
+    assert folder.root == str(tmp_path / "audit") and not folder.exists()
+    folder.write_json("x/y.json", 1)
+    assert folder.exists("x/y.json") and folder.fs.exists(folder.path("x/y.json")) and folder.bytes_in("x") == 2
+    folder.remove("x")
+    assert not folder.exists("x/y.json")

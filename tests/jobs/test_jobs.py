@@ -14,7 +14,7 @@ from auditor.corpus.open_corpus import ShardError, open_corpus
 from auditor.errors import AuditorError
 from auditor.research.train.training_run import TrainError
 from auditor.run.ray_engine import Placement, WorkerError
-from jobs import audit, cluster, evaluate, train
+from jobs import audit, cluster, evaluate, train, worker_options
 from model.model_errors import ModelError
 from model.training.training_config import ConfigError, TrainConfig
 from tests.support.training import make_tiny_config
@@ -81,10 +81,10 @@ def test_only_local_paths_are_made_full(tmp_path: Path, monkeypatch: pytest.Monk
     )
     assert make_corpus_absolute("coco:c.json::images/") == f"coco:{tmp_path}/c.json::{tmp_path}/images"
     (tmp_path / "model").mkdir()
-    assert cluster.make_model_absolute("model") == f"{tmp_path}/model"
-    assert cluster.make_model_absolute("local-dir:model") == f"local-dir:{tmp_path}/model"
+    assert worker_options.make_model_absolute("model") == f"{tmp_path}/model"
+    assert worker_options.make_model_absolute("local-dir:model") == f"local-dir:{tmp_path}/model"
     for name in ("ViT-B-32@openai", "hf-hub:a/b", "missing.json", None):
-        assert cluster.make_model_absolute(name) == name
+        assert worker_options.make_model_absolute(name) == name
 
 
 # ----------------------------------------------------------------------------------------------------- refusals
@@ -116,7 +116,7 @@ def test_results_of_a_submitted_job_may_not_vanish_with_it(
     for command, arguments in jobs:
         assert "--out here would be lost with the job" in complaint(capsys, command, *arguments, "--out", "here")
     for out in ("/shared//here", "s3://bucket/here"):
-        cluster.refuse_lost_output(out)
+        worker_options.refuse_lost_output(out)
 
 
 # -------------------------------------------------------------------------------------------------------- room

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from auditor.score.group_shares import compute_weighted_median, estimate_group_shares, fit_prior_strength
+from auditor.score.group_shares import (
+    compute_binomial_tail,
+    compute_weighted_median,
+    estimate_group_shares,
+    fit_prior_strength,
+)
 
 
 def test_bad_shards_stand_out_and_no_others() -> None:
@@ -43,3 +48,14 @@ def test_the_prior_is_strong_if_groups_are_alike() -> None:
 
 def test_the_median_is_over_rows() -> None:
     assert compute_weighted_median(np.array([0.1, 0.9]), np.array([10.0, 1.0])) == 0.1
+
+
+def test_the_tail_is_that_of_scipy() -> None:
+    from scipy.stats import binom
+
+    generator = np.random.default_rng(3)
+    rows = generator.integers(0, 2000, 2000)
+    events, share = rows * generator.random(2000) ** 3, generator.random(2000) ** 4
+    events[:3], rows[:3], share[:3] = (0, 7, 7), (0, 7, 7), (0.5, 0, 1)
+    expected = binom.sf(np.floor(events) - 1, rows, share)
+    np.testing.assert_allclose(compute_binomial_tail(events, rows, share), expected, rtol=1e-12)

@@ -363,6 +363,14 @@ def test_a_broken_installation_is_an_error_not_a_row(
         only(pool, make_photo())
 
 
+def test_a_fork_server_that_is_prepared_serves_the_pool(fork_server: ForkServer) -> None:
+    fork_server.prepare(exact=True)
+    child = fork_server._child
+    with DecoderPool(SPEC, workers=1, exact=True) as pool:
+        assert isinstance(only(pool, make_photo()), Decoded)
+    assert child is not None and fork_server._child is child and child.is_alive
+
+
 def test_a_killed_fork_server_is_replaced(fork_server: ForkServer) -> None:
     with DecoderPool(SPEC, workers=2, exact=True) as pool:
         assert isinstance(only(pool, make_photo()), Decoded)
