@@ -22,6 +22,7 @@ from auditor.errors import AuditorError
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 BATCH_ROWS = 2048  # the size of DuckDB's own vectors
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+LONGEST_MESSAGE = 1000  # characters of an error
 
 
 class QueryError(AuditorError):
@@ -64,11 +65,15 @@ def quote_name(column: str) -> str:
 
 
 def format_duckdb_error(error: Exception) -> str:
-    """Return DuckDB's message in one line, without the lines that point at the position of the error."""
+    """Return DuckDB's message in one line, without the lines that point at the position of the error.
+
+    A message can list all columns of a row; only its beginning is returned then.
+    """
     text = re.split(r"\n\s*LINE \d+:", str(error))[0]
     if "Traceback (most recent call last)" in text:  # of a remote store
         text = text.strip().splitlines()[-1]
-    return " ".join(text.split())
+    message = " ".join(text.split())
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
 
 
 def is_utf8(text: str) -> bool:

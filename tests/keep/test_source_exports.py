@@ -172,7 +172,21 @@ def test_fields_of_a_video_with_subtitles(tmp_path: Path, random_model: str) -> 
     ],
 )
 def test_spans_stay_beside_dropped_texts(cell: Any, places: list[int], timed: bool, expected: Any) -> None:
-    assert select_cell(cell, places, timed=timed) == expected
+    assert select_cell(cell, dict.fromkeys(places), timed=timed) == expected
+
+
+@pytest.mark.parametrize(
+    ("cell", "captions", "timed", "expected"),
+    [
+        ('["x", "y"]', {1: "new"}, True, '["", "new"]'),
+        (["x", "y"], {0: None, 1: "new"}, False, ["x", "new"]),
+        ("one text", {0: "new"}, False, "new"),
+    ],
+)
+def test_edited_texts_of_a_source_are_written(
+    cell: Any, captions: dict[int, str | None], timed: bool, expected: Any
+) -> None:
+    assert select_cell(cell, captions, timed=timed) == expected
 
 
 def test_resume_and_extend_read_the_same_sources(tars: Path, random_model: str) -> None:
