@@ -5,7 +5,6 @@ A person writes another text, drops a sentence, or takes another caption of the 
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import streamlit as st
@@ -13,6 +12,7 @@ import streamlit as st
 from auditor.audit_folder.edit_records import LONGEST, EditError
 from auditor.query.database import AuditDatabase
 from auditor.review.caption_edits import edit_row
+from auditor.schema.caption_spans import list_caption_spans
 from dashboard.display_text import render_caption_parts, shorten_text, show_empty_state
 from dashboard.url_state import current_reviewer, format_row_id
 
@@ -23,11 +23,8 @@ _SENTENCE = re.compile(r"[^.!?。！？…]+[.!?。！？…]*[\"'”’»)\]]*\
 
 def list_sentences(row: Row, text: str) -> list[str]:
     """The parts of a caption in which it was judged, else its sentences; none if there is only one."""
-    numbers = (row.get("part_ends") or "").split()
-    ends = [int(end) for end in numbers] if all(end.isdecimal() and len(end) < 9 for end in numbers) else []
-    if text == row["caption"] and ends and ends == sorted(ends) and ends[-1] == len(text):
-        parts = [text[start:end] for start, end in pairwise([0, *ends])]
-    else:
+    parts = [span.text for span in list_caption_spans(row)] if text == row["caption"] else []
+    if sum(map(len, parts)) < len(text):  # it was not judged in parts, or not to its end
         parts = _SENTENCE.findall(text)
     return parts if 1 < len(parts) <= MOST_SENTENCES else []
 
