@@ -67,10 +67,16 @@ def find_target_column(audit: "Audit", other: str, rules: dict[str, Any]) -> str
         raise RuleError("--towards ranks by the similarity to OTHER: leave out --by")
     if not is_ranked(rules):
         raise RuleError("--towards needs the share or number to keep: --keep-top 30%, --keep-count 10000")
+    from auditor.audit_folder.audit_files import get_shard_name
+
+    other = other.rstrip("/")
+    options: dict[str, Any] = {}
     for source in audit.database.files.sources:
-        if "norm" in source.about and source.about.get("from") == other:
-            return source.name
-    result = audit.towards(other, quiet=False)
+        if "norm" in source.about and str(source.about.get("from")).rstrip("/") == other:
+            if set(source.files) >= {*map(get_shard_name, audit.database.files.all)}:
+                return source.name
+            options = {"name": source.name.removeprefix("towards_"), "norm": source.about["norm"], "force": True}
+    result = audit.towards(other, quiet=False, **options)
     print_line(result.describe(), err=True)
     return result.name
 

@@ -18,7 +18,12 @@ from auditor.corpus.caption_text import parse_record, split_lines
 from auditor.corpus.corpus_files import digest
 from auditor.corpus.file_names import escape_name, guess_media_kind, resolve_stored_path, sniff_extension
 from auditor.corpus.read_medium import NOWHERE, MediaPlaces, read_media, strip_fragment
-from auditor.corpus.rewrite_captions import CorpusChangedError, build_timed_record, keep_captions
+from auditor.corpus.rewrite_captions import (
+    CorpusChangedError,
+    build_source_field,
+    build_timed_record,
+    keep_captions,
+)
 from auditor.corpus.sample_files import SampleFile
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions
 from auditor.corpus.tar_archive import OpenTar, is_tar, open_tar
@@ -155,11 +160,6 @@ def read_single_sample(shard: KeptShard, row: dict[str, Any]) -> dict[str, Any]:
         "txt": "\n".join(" ".join(split_lines(caption)) for caption in row["captions"]).encode(),
         "json": json.dumps(record, ensure_ascii=False).encode(),
     }
-
-
-def build_source_field(sources: Sequence[str | None]) -> dict[str, Any]:
-    """Return the field of a .json that names the source of each caption; none if the corpus has one source."""
-    return {"caption_sources": sources} if any(sources) else {}
 
 
 def find_media_extension(path: str, data: bytes) -> str:

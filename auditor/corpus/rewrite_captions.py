@@ -4,7 +4,8 @@ Captions are read as the audit reads them, so caption number 3 is the same in bo
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,10 +43,11 @@ def keep_captions(
             f"sample {members.get('__key__', '')} has {len(captions)} captions, fewer than when it was audited"
         )
     kept_captions = [changes.get(number, captions[number]) for number in numbers]
+    kept_sources = [sources[number] for number in numbers] if sources else [None] * len(numbers)
     if spans:
         kept_spans = [spans[number] for number in numbers]
-        return _build_timed_sample(members, names.record, fields or {}, zip(kept_captions, kept_spans, strict=True))
-    kept_sources = [sources[number] for number in numbers] if sources else ()
+        timed = list(zip(kept_captions, kept_spans, kept_sources, strict=True))
+        return _build_timed_sample(members, names.record, drop_caption_fields(fields or {}, options), timed)
     originals = [captions[number] for number in numbers]
     whole = len(numbers) == len(captions)
     return place_captions(members, kept_captions, kept_sources, options, originals=originals, whole=whole)
@@ -66,30 +68,37 @@ def place_captions(
     `caption_sources`, all captions are in one place. `originals` are the captions before they were changed; a `whole`
     sample keeps all of its captions.
     """
+    record_name = choose_sample_files(members, options).record
+    fields = _read_fields(members, record_name, options)
+    if "caption_sources" in (fields or {}):  # of an export, which is read without them
+        options = replace(options, caption_fields=())
     names = choose_sample_files(members, options)
-    fields = _read_fields(members, names.record, options)
     is_one_place = not any(sources) or "caption_sources" in (fields or {})
     listed = [None] * len(captions) if is_one_place else sources
     by_source, original_by_source = (_group_by_source(part, listed) for part in (captions, originals or captions))
     texts = {source: f"{source}.{TEXT}" for source in by_source if source not in (None, TEXT, *options.caption_fields)}
-    texts.update(names.texts)
+    is_shared = names.texts.get(TEXT) in texts.values()  # a single alt.txt holds captions of the source txt
+    texts.update({**names.texts, TEXT: TEXT} if is_shared else names.texts)
     changed = dict(members)
     for source, name in texts.items():
         if source in by_source or _decode_member(members, options, name).strip():
             lines = by_source.get(None if is_one_place else source, [])
             changed[name] = _encode_like(members.get(name, b""), "\n".join(lines))
-    if names.record is None or fields is None:
+    named = [name for name in options.caption_fields if name_source(name) not in names.texts]
+    field_captions = {name: by_source.get(None if is_one_place else name, []) for name in named}
+    if record_name is None and any(field_captions.values()):
+        return {**changed, "json": _encode_like(b"", fill_fields({}, field_captions))}
+    if record_name is None or fields is None:
         return changed
     if options.caption_fields:
-        named = [name for name in options.caption_fields if name_source(name) not in names.texts]
-        record = fill_fields(fields, {name: by_source.get(None if is_one_place else name, []) for name in named})
+        record = fill_fields(fields, field_captions)
     else:
         plain = None if is_one_place else TEXT
         plain_originals, plain_captions = original_by_source.get(plain, []), by_source.get(plain, [])
         record = rewrite_record(fields, plain_originals, plain_captions, whole=whole)
     if is_one_place and "caption_sources" in fields:
         record["caption_sources"] = list(sources)
-    return changed if record == fields else {**changed, names.record: _encode_like(members[names.record], record)}
+    return changed if record == fields else {**changed, record_name: _encode_like(members[record_name], record)}
 
 
 def _group_by_source(texts: Sequence[str], sources: Sequence[str | None]) -> dict[str | None, list[str]]:
@@ -110,11 +119,14 @@ def fill_fields(fields: Fields, kept_captions: Mapping[str, Sequence[str]]) -> d
 
 
 def _build_timed_sample(
-    members: Fields, record: str | None, fields: Fields, captions: Iterable[tuple[str, Span | None]]
+    members: Fields, record: str | None, fields: Fields, captions: Sequence[tuple[str, Span | None, str | None]]
 ) -> dict[str, Any]:
-    """Return the members of a video with timed captions, in the form of an export."""
+    """Return the members of a video with timed captions, in the form of an export.
+
+    Each caption has a span, or None, and a source.
+    """
     segments, whole = [], []
-    for text, span in captions:
+    for text, span, _ in captions:
         if span is None:
             whole.append(text)
         else:
@@ -123,8 +135,19 @@ def _build_timed_sample(
         name: data for name, data in members.items() if name.startswith("__") or guess_media_kind(name) is not None
     }
     form = b"" if any(isinstance(data, bytes) for data in media.values()) else {}
-    written = build_timed_record(fields, whole, segments)
+    sources = [source for _, span, source in sorted(captions, key=lambda caption: caption[1] is not None)]
+    written = build_timed_record(fields, whole, segments) | build_source_field(sources)
     return {**media, record or "json": _encode_like(members[record] if record is not None else form, written)}
+
+
+def drop_caption_fields(fields: Fields, options: CorpusOptions) -> dict[str, Any]:
+    """Return a record without the captions of its sources, which are written to one place."""
+    return {name: value for name, value in fields.items() if name not in (*options.caption_fields, "caption_sources")}
+
+
+def build_source_field(sources: Sequence[str | None]) -> dict[str, Any]:
+    """Return the field of a .json that names the source of each caption; none if the corpus has one source."""
+    return {"caption_sources": sources} if any(sources) else {}
 
 
 def build_timed_record(fields: Fields, whole: Sequence[str], segments: Sequence[Fields]) -> dict[str, Any]:

@@ -169,8 +169,8 @@ def replace_captions(
     sources = [caption.get("caption_source") for caption in arrived]
     if any(caption["start"] is not None for caption in arrived):
         columns = {f"{name}s": [caption[name] for caption in arrived] for name in ("caption", "start", "end", "uid")}
-        return build_timed_members({**columns, "sources": sources}, members)
-    if any(sources):
+        return build_timed_members({**columns, "sources": sources}, members, options.caption_fields)
+    if any(sources) or options.caption_fields:
         placed: dict[str, bytes] = place_captions(members, captions, sources, options)
         return placed
     out = {**members, "txt": "\n".join(captions).encode()}

@@ -99,8 +99,8 @@ def apply_spans(shard_rows: KeptShard, repairs: Sequence[Repair]) -> KeptShard:
 def _shift_row(row: dict[str, Any], spans: Mapping[CaptionPlace, tuple[float | None, float | None]]) -> dict[str, Any]:
     columns = zip(*(row[name] for name in CAPTION_COLUMNS), strict=True)
     captions = [
-        (text, change, number, uid, *spans.get((row["key"], number), (start, end)))
-        for text, change, number, uid, start, end in columns
+        (text, change, source, number, uid, *spans.get((row["key"], number), (start, end)))
+        for text, change, source, number, uid, start, end in columns
         if start is None or (row["key"], number) in spans
     ]
     return row | dict(zip(CAPTION_COLUMNS, map(list, zip(*captions, strict=True)), strict=True))

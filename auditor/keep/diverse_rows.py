@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.audit_folder.audit_files import get_shard_name
+from auditor.keep.caption_changes import CaptionChanges
 from auditor.query.database import AuditDatabase
 from auditor.query.search_index import VectorIndex, open_vectors
 from auditor.vectors import Floats, Ints
@@ -23,14 +24,14 @@ from auditor.vectors import Floats, Ints
 MOST_TOGETHER = 4096  # candidates that are compared with each other; a larger cell is divided at random
 
 
-def choose_diverse_rows(database: AuditDatabase, candidates: str, quotas: Ints) -> pa.Table:
+def choose_diverse_rows(database: AuditDatabase, candidates: str, quotas: Ints, changes: CaptionChanges) -> pa.Table:
     """The hashes of the rows chosen from each cell, by the SQL of all candidates and the number of each cell."""
     index = database.cached("vectors of media", lambda: open_vectors(database.files.folder, "visual"))
     numbers = {shard: number for number, shard in enumerate(index.shards)}
     shard_of_file = np.array([numbers.get(get_shard_name(file), -1) for file in database.files.all], np.int64)
     stored = (index.shard.astype(np.int64) << 32) + index.row
     chosen = [np.zeros(0, np.uint64)]
-    for cell, quota in zip(iterate_cells(database, candidates), quotas.tolist(), strict=True):
+    for cell, quota in zip(iterate_cells(database, candidates, changes), quotas.tolist(), strict=True):
         units, first, unit_of_row = np.unique(cell["place"].to_numpy(), return_index=True, return_inverse=True)
         if quota < len(units):
             row = (shard_of_file[cell["file"].to_numpy()[first]] << 32) + cell["file_row_number"].to_numpy()[first]
@@ -44,13 +45,14 @@ def choose_diverse_rows(database: AuditDatabase, candidates: str, quotas: Ints) 
     return pa.table({"row_hash": np.concatenate(chosen)})
 
 
-def iterate_cells(database: AuditDatabase, candidates: str) -> Iterator[pa.Table]:
+def iterate_cells(database: AuditDatabase, candidates: str, changes: CaptionChanges) -> Iterator[pa.Table]:
     """Yield the candidates of each cell, best first, in the order of cells."""
     columns = "cell, place, unit, row_hash, file, file_row_number"
     sql = f"SELECT dense_rank() OVER (ORDER BY cell) AS number, {columns} FROM ({candidates}) ORDER BY number, place"
     waiting: list[pa.Table] = []
     sandbox = database.open_sandbox(limits=replace(database.limits, seconds=None), condition=candidates)
     try:
+        changes.define(sandbox)
         for batch in sandbox.stream(sql):
             rows = pa.Table.from_batches([batch])
             number = rows["number"].to_numpy()

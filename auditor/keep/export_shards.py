@@ -97,7 +97,8 @@ def explain_resume(folder: Folder, plan: ShardPlan) -> str:
 
 
 def describe_export(subset: KeptRows, sources: list[tuple[str, int]], shard_size: int) -> dict[str, Any]:
-    contents = subset.condition, sources, subset.count, stamp_corpus_files(subset), subset.changes.identity
+    rows = subset.count, subset.digest_rows()  # the same rules choose other rows once the audit is scored again
+    contents = subset.condition, sources, rows, stamp_corpus_files(subset), subset.changes.identity
     return {
         "audit": subset.database.path,
         "rules": subset.rules.to_dict(),

@@ -75,6 +75,12 @@ class KeptRows:
     def __len__(self) -> int:
         return self.count
 
+    def digest_rows(self) -> int:
+        """A number that changes with the kept rows and the captions that are written."""
+        values = ["uid", "caption_index", *([self.changes.caption] if self.changes else [])]
+        sql = f"SELECT bit_xor(hash({', '.join(values)})) AS digest FROM {self.from_clause}"
+        return int(self.database.rows(sql)[0]["digest"] or 0)
+
     def open_sandbox(self, *writable: str) -> closing[Sandbox]:
         """A sandbox without a time limit, for exports; a COPY can write to the paths in `writable`."""
         limits = replace(self.database.limits, seconds=None)

@@ -128,7 +128,7 @@ def make_caption_filter(subset: KeptRows) -> CaptionFilter:
             read_list(keys, np.uint64),
             np.append(0, np.cumsum(read_list(lengths, np.int64))),
             read_list(n, np.int32),
-            texts[0].values if texts and texts[0].is_valid else pa.array([], pa.string()),
+            pa.array(texts[0].as_py() if texts else [], pa.string()),  # a slice would be pickled with all shards
         )
         for path, keys, lengths, n, *texts in zip(*table.columns, strict=True)
     }

@@ -9,6 +9,7 @@ rows. Cells that give one row more than t are chosen by the order of uids, which
 import numpy as np
 import pyarrow as pa
 
+from auditor.keep.caption_changes import CaptionChanges
 from auditor.keep.diverse_rows import choose_diverse_rows
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import PerMedium, RuleError, Rules, parse_number, parse_share
@@ -92,11 +93,11 @@ def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str
     return f"CAST({quote_literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
 
 
-def build_last_clause(database: AuditDatabase, rules: Rules, other_rules: str) -> str:
+def build_last_clause(database: AuditDatabase, rules: Rules, other_rules: str, changes: CaptionChanges) -> str:
     """The rows chosen among those that meet all other rules; rows that do not meet them pass this one."""
     candidates = build_candidates_sql(database, rules, other_rules)
     key = f"{rules.count} {rules.share} {rules.diverse} {candidates}"
-    chosen = database.add_row_set(key, other_rules, lambda: choose_best_rows(database, rules, candidates))
+    chosen = database.add_row_set(key, other_rules, lambda: choose_best_rows(database, rules, candidates, changes))
     return f"NOT coalesce({other_rules}, FALSE) OR {chosen}"
 
 
@@ -129,7 +130,7 @@ def build_candidates_sql(database: AuditDatabase, rules: Rules, other_rules: str
     return f"SELECT {places}row_hash, cell, unit, {place} FROM ({rows})"
 
 
-def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str) -> pa.Table:
+def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str, changes: CaptionChanges) -> pa.Table:
     """The hashes of the chosen rows."""
     cells = database.run(
         f"SELECT cell, max(place) AS units FROM ({candidates}) GROUP BY cell ORDER BY cell LIMIT {MOST_CELLS + 1}"
@@ -142,7 +143,7 @@ def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str) -> 
     count = choose_count(rules, int(sizes.sum()))
     if rules.diverse:
         quotas = choose_quotas(sizes, count) if rules.balance else divide_in_proportion(sizes, count)
-        return choose_diverse_rows(database, candidates, quotas)
+        return choose_diverse_rows(database, candidates, quotas, changes)
     cap, extra = find_cap(sizes, count)
     chosen = f"SELECT row_hash FROM ({candidates}) WHERE place <= {cap}"
     if extra:

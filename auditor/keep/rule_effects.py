@@ -78,12 +78,14 @@ def build_clauses(database: AuditDatabase, rules: Rules, changes: CaptionChanges
     clauses |= build_target_clauses(database, rules)
     if rules.per_medium in ("any", "all"):
         clauses = build_media_clauses(database, rules, clauses)
+    if changes is None:
+        changes = read_caption_changes(database, rules) if rules.drop_weak_parts is not None else CaptionChanges()
     if rules.drop_weak_parts is not None:
-        clauses["drop_weak_parts"] = (read_caption_changes(database, rules) if changes is None else changes).condition
+        clauses["drop_weak_parts"] = changes.condition
     clauses = {"status": "status = 'ok'", **clauses}
     clauses |= build_choice_clauses(database, rules, clauses)
     if rules.last_rule:
-        clauses[rules.last_rule] = build_last_clause(database, rules, conjoin_clauses(clauses))
+        clauses[rules.last_rule] = build_last_clause(database, rules, conjoin_clauses(clauses), changes)
     return clauses
 
 

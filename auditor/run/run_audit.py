@@ -29,7 +29,7 @@ from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
 from auditor.sweep.sampled_shards import draw_shards
 from auditor.sweep.sweep_events import ShardReport
-from auditor.sweep.vector_sweep import find_stored_model, publish_carried_columns
+from auditor.sweep.vector_sweep import find_stored_model, list_carried_names, publish_carried_columns
 from model.backbone import Backbone
 from model.checkpoint import LoadedModel, load_model, load_prototype_head
 from model.model_names import BackboneError
@@ -70,7 +70,6 @@ def run_audit(
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = begin_manifest(folder, corpus, model, config, sample)
-        check_column(folder, config.options.carry, config.score.calibrate_by)
         engine = make_engine(folder, model, config)
         reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
         account_for_shards(corpus, reports, manifest)
@@ -172,6 +171,7 @@ def begin_manifest(
         if not sample.items() <= old.sample.items():
             raise AuditError(f"{folder.url} has another sample, or the whole corpus: use another --out")
         fresh.created, fresh.id = old.created, old.id
+    check_column(folder, [*config.options.carry, *list_carried_names(corpus)], config.score.calibrate_by)
     folder.sweep_temporary("", "embeddings", "samples", "head")
     fresh.save(folder)
     roots = corpus.root, *map(make_path_absolute, config.options.media_root)

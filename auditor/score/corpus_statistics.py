@@ -109,7 +109,7 @@ class KindContext:
     media: int
     captions: int
     measure: Callable[..., PairMeasures]  # of pairs of this kind against the reference, or against another one
-    parts: PartModel | None  # None if no caption, or too few, have several parts
+    parts: dict[str, PartModel]  # by calibration; those with enough captions of several parts
     clip_distance: float | None  # mean distance of frames of different clips
 
     @property
@@ -126,8 +126,8 @@ class KindContext:
             model = self.calibration.mismatch.to_dict()
         else:  # frames are measured even if there are too few videos for a model
             model = {"pi0": None, "frame_threshold": estimate_frame_threshold(self.reference)}
-        if self.parts is not None:
-            model["parts"] = self.parts.to_dict()
+        if self.parts:
+            model["parts"] = {name: part.to_dict() for name, part in self.parts.items()}
         return {**counts, "clip_distance": self.clip_distance, "competence": self.competence.to_dict(), **model}
 
 
@@ -261,7 +261,7 @@ def _fit_kind(
         media,
         captions,
         partial(measure_pairs, reference=reference, media=media, captions=captions, frame_threshold=threshold),
-        _fit_parts(pairs, judged_pairs, rows, mismatch, captions, config.seed),
+        _fit_parts(pairs, judged_pairs, rows, calibration, captions, config.seed),
         estimate_clip_distance(reference.media),
     )
 
@@ -270,16 +270,25 @@ def _fit_parts(
     pairs: EncodedPairs,
     judged_pairs: ReferenceSample,
     rows: Ints,
-    mismatch: MismatchModel | None,
+    calibration: CalibrationGroups,
     captions: int,
     seed: int,
-) -> PartModel | None:
-    """Fit the statistic of the parts, if captions have several; the captions are judged as they will be."""
-    if pairs.parts is None or mismatch is None or mismatch.statistic is None:
-        return None
-    parts = pairs.parts.take(rows)
-    p = estimate_probabilities(mismatch, judged_pairs, judged_pairs)
-    return fit_parts(judged_pairs, parts, p, seed=seed, captions=captions)
+) -> dict[str, PartModel]:
+    """Fit the statistic of the parts of each calibration, if captions have several; they are judged as they will be."""
+    models: dict[str, PartModel] = {}
+    if pairs.parts is None:
+        return models
+    group = calibration.assign(pairs.facts)[rows]
+    for name, own in calibration.calibrations.items():
+        places = np.flatnonzero(group == name)
+        if own.mismatch is None or own.mismatch.statistic is None or not len(places):
+            continue
+        sample = judged_pairs.take(places) if len(places) < len(rows) else judged_pairs
+        p = estimate_probabilities(own.mismatch, sample, own.reference)
+        count = captions * len(places) // len(pairs)
+        if model := fit_parts(sample, pairs.parts.take(rows[places]), p, seed=seed, captions=count):
+            models[name] = model
+    return models
 
 
 def _fit_vague_captions(samples: Sequence[EncodedPairs], examples: Mapping[str, Floats]) -> VagueCaptions | None:

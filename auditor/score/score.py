@@ -36,7 +36,7 @@ from auditor.score.statistics.mismatch_statistic import (
     MismatchStatistic,
     gather_evidence,
 )
-from auditor.score.statistics.part_mismatch import judge_captions
+from auditor.score.statistics.part_mismatch import PartModel, judge_captions
 from auditor.score.statistics.rivals import PairMeasures
 from auditor.score.statistics.topics import assign_topics
 from auditor.vectors import Bools, Floats, Ints, PartVectors
@@ -130,7 +130,7 @@ def score_pairs(pairs: EncodedPairs, kind: KindContext, context: ScoreContext, s
     if measures.best_frame is not None:
         columns["best_frame_time"] = [t[i] for t, i in zip(pairs.times, measures.best_frame, strict=True)]
     columns |= _judge_pairs(pairs, kind, measures, is_judged, shift)
-    return columns if pairs.parts is None else columns | _part_columns(pairs, pairs.parts, kind, columns)
+    return columns if pairs.parts is None else columns | _part_columns(pairs, kind, columns)
 
 
 def _grade_media(
@@ -218,10 +218,21 @@ def _mismatch_columns(
     return columns
 
 
-def _part_columns(pairs: EncodedPairs, parts: PartVectors, kind: KindContext, columns: Columns) -> Columns:
-    """The columns about the parts of captions that have several."""
+def _part_columns(pairs: EncodedPairs, kind: KindContext, columns: Columns) -> Columns:
+    """The columns about the parts of captions that have several, by the calibration of each pair."""
     p = np.asarray(columns.get("p_mismatch", np.full(len(pairs), np.nan)), np.float32)
-    scores = judge_captions(pairs, parts, p, kind.parts)
+    group = kind.calibration.assign(pairs.facts)
+    judged_parts: list[tuple[Ints, Columns]] = []
+    for name in kind.calibration.calibrations:
+        rows = np.flatnonzero(group == name)
+        chosen = pairs if len(rows) == len(pairs) else pairs.take(rows)
+        if chosen.parts is not None:
+            judged_parts.append((rows, _judge_parts(chosen, chosen.parts, p[rows], kind.parts.get(name))))
+    return _spread(judged_parts, len(pairs))
+
+
+def _judge_parts(pairs: EncodedPairs, parts: PartVectors, p: Floats, model: PartModel | None) -> Columns:
+    scores = judge_captions(pairs, parts, p, model)
     by_caption = np.split(scores.p_of_parts, np.cumsum(parts.counts)[:-1])
     texts = [None if np.isnan(p) else format_numbers(values) for p, values in zip(scores.p, by_caption, strict=True)]
     return {

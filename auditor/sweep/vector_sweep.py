@@ -59,6 +59,12 @@ def count_stored_bytes(shards: Iterable[Shard]) -> int:
     return sum(os.path.getsize(path) for path in files if os.path.isfile(path))
 
 
+def list_carried_names(corpus: Corpus) -> list[str]:
+    """The columns of stored embeddings that are carried into their audit."""
+    shard = next(iter(corpus.shards), None)
+    return [name for name, _ in shard.carried] if isinstance(shard, VectorShard) else []
+
+
 def publish_carried_columns(folder: Folder, corpus: Corpus) -> None:
     shard = next(iter(corpus.shards), None)
     if isinstance(shard, VectorShard) and shard.carried:

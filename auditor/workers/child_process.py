@@ -102,8 +102,9 @@ def start_interpreter(
     with parent_socket, child_socket:
         process = start_process(child_socket, environment, stderr)
         channel = Connection(parent_socket.detach())
+    greeting = pickle.dumps((sys.path, os.getcwd(), os.getpid(), module))
     with suppress(OSError):  # it is dead
-        channel.send_bytes(pickle.dumps((sys.path, os.getcwd(), os.getpid(), module)))
+        channel.send_bytes(greeting)
     return process, channel
 
 
