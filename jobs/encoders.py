@@ -40,7 +40,7 @@ def command(
     """
     if values["device"] == "auto":
         values["device"] = "cuda" if gpus else "cpu"
-    corpus = open_inputs(values, models)
+    corpus = open_inputs(values, models if len(models) == 1 else ())  # of several, the others are tried
     from auditor.run.compare_encoders import list_models
     from auditor.run.ray_engine import run_on_workers
     from jobs.cluster import connect_workers

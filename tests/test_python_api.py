@@ -348,7 +348,7 @@ def test_results_go_to_arrow_pandas_and_polars(audit: Audit) -> None:
         (lambda audit: audit.explain("000000000", "first"), "caption_index is a whole number"),
         (lambda audit: audit.compare("other/"), "other is an Audit, not 'other/'"),
         (lambda audit: audit.apply(len, columns=["captoin"]), "columns: there is no column 'captoin'"),
-        (lambda audit: audit.apply("len", columns=["caption"]), "function must be a function or a class, not 'len'"),
+        (lambda audit: audit.apply("len", columns=["caption"]), "function must be a function, a class or the file"),
         (lambda audit: audit.join("scores.parquet", "uid", which="best"), "which is first or last, not 'best'"),
         (lambda audit: audit.apply(len, columns="caption"), "name the arguments of the function: columns="),
     ],

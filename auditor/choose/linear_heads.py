@@ -91,6 +91,9 @@ def read_arrays(path: str) -> dict[str, Any]:
     """Read the arrays of a file by name."""
     if path.lower().endswith((".h5", ".keras")):
         raise LinearHeadError("Keras files are not supported: save the kernels and biases with numpy.savez")
+    if not is_head_file(path):
+        suffixes = ", ".join(SUFFIXES)
+        raise LinearHeadError(f"function must be a function, a class or the file of a linear head ({suffixes})")
     with open_regular_file(path) as file:
         try:
             if path.lower().endswith(".npz"):

@@ -25,7 +25,11 @@ def apply_options(function: Callable[..., None]) -> Callable[..., None]:
         option("--columns", default="visual", help=f"Inputs of the function, separated by commas: {INPUTS}."),
         option("--name", help="Name of the source of the new columns [default: the function's name]."),
         option("--prefix", default="", help="Prefix of the names of the new columns."),
-        option("--activation", type=click.Choice(["relu", "none"]), help="Of a head whose file does not say it."),
+        option(
+            "--activation",
+            type=click.Choice(["relu", "none"]),
+            help="Activation between the layers of a head, if its file does not name it.",
+        ),
         option("--batch-size", type=POSITIVE, default=256, help="Rows in a call."),
         option("--image-size", type=POSITIVE, default=224, help="Size of decoded images."),
         option("--corpus", help="Present location of the corpus, if it has moved since the audit."),

@@ -4,7 +4,7 @@ from auditor.commands.options import audit_command
 from auditor.commands.output import Output, open_audit, output_options
 from auditor.terminal import print_line
 
-COLUMNS = ("key", "caption_index", "status", "reviewer", "time", "old_caption", "new_caption")
+COLUMNS = ("key", "status", "reviewer", "old_caption", "new_caption")
 
 
 @audit_command
@@ -13,7 +13,7 @@ def command(audit: str, output: Output) -> None:
     """List the captions of AUDIT that people have edited on the dashboard or with Audit.edit.
 
     `filter`, `export` and `repair --apply` write captions as edited. An edit is "replaced" if another reviewer has
-    edited the caption later, and "gone" if no row has its key and caption any more; both are not applied.
+    edited the caption later, and "gone" if no row has its key and caption any more; neither is applied.
 
     \b
     auditor edits audit/

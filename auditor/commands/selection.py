@@ -22,7 +22,8 @@ OPTIONS = [
                     help="Keep rows with at least X in this column."),
     *options_from(Rules),
     option("--towards", metavar="OTHER",
-           help="Rank by the similarity to OTHER, as `auditor towards` computes it, for --keep-top or --keep-count."),
+           help="Rank by the similarity to OTHER, as `auditor towards` computes it, for --keep-top, --keep-share or "
+                "--keep-count."),
     option("--recommended", "is_recommended", is_flag=True,
            help="Also leave out pairs that are probably mismatched, and vague captions."),
     option("--lose-at-most", type=SMALL_SHARE,

@@ -25,7 +25,7 @@ def tag_options(function: Callable[..., None]) -> Callable[..., None]:
             "--by",
             "examples",
             metavar="EXAMPLES",
-            help="File of uid or key and label (0, 1) to learn from, or reviews.",
+            help="Learn from a CSV or Parquet file with uid or key and label (0, 1), or from `reviews`.",
         ),
         option("--name", default="", help="Name of the column, or of several columns together."),
         option("--prefix", default="", help="Prefix of the new columns."),
@@ -49,13 +49,13 @@ def command(audit: str, as_json: bool, examples: str | None, **values: Any) -> N
     """Add a column for each prompt to AUDIT: the probability that a medium shows what it says.
 
     The probability is calibrated on the corpus. If the media do not form two groups, there is no estimate, and only
-    the column of margins, such as watermark_margin, has values. --by learns from marked rows instead.
+    the column of margins, such as photo_of_a_dog_margin, has values. --by learns from marked rows instead.
 
     \b
-    auditor tag audit/ "a watermark" "a screenshot of text" --against "a photo"
+    auditor tag audit/ "a photo with a watermark" "a screenshot of text" --against "a photo"
     auditor tag audit/ --prompts medium
     auditor tag audit/ --by labels.csv --name logo
-    auditor filter audit/ --max watermark=0.5 --out kept.npy
+    auditor filter audit/ --max logo=0.5 --out kept.npy
     """
     print_tags(open_audit(audit).tag(by=examples, **values), as_json)
 

@@ -63,12 +63,16 @@ class Rules:
         metavar="N",
     )
     share: str | float | None = setting(
-        None, "Keep this share of them instead.", advanced=False, flag="--keep-share", metavar="X%"
+        None,
+        "Keep this share of the rows that satisfy all other rules.",
+        advanced=False,
+        flag="--keep-share",
+        metavar="X%",
     )
     balance: str | None = setting(
         None,
         "Keep them in balance: at most as many of each value of COLUMN as gives that number. COLUMN is topic, "
-        "topic:1000 (so many topics), language, or any other.",
+        "topic:1000 (a thousand topics), language, or any other.",
         advanced=False,
         metavar="COLUMN",
     )

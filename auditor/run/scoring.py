@@ -25,10 +25,10 @@ from auditor.schema import FLAG_THRESHOLD, FLAGS
 from auditor.score.corpus_statistics import ScoreContext, prepare_context
 from auditor.score.fit_audit import rebuild_head
 from auditor.score.pair_sample import NothingEncodedError
+from auditor.score.prototype_uncertainty import PrototypeBanks
 from auditor.score.score import samples_file
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import find_priors
-from auditor.score.statistics.prototype_uncertainty import PrototypeBanks
 from auditor.score.vocabulary import EncodeText
 from auditor.vectors import Floats
 from auditor.workers.process_pool import SERIAL, Engine

@@ -39,13 +39,13 @@ from auditor.score.pair_sample import (
     count_encoded,
     draw_pairs,
 )
+from auditor.score.prototype_uncertainty import PrototypeBanks
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import Priors
 from auditor.score.statistics.ambiguity import estimate_clip_distance
 from auditor.score.statistics.competence import CompetenceMap, measure_competence
 from auditor.score.statistics.mismatch import MismatchModel, fit_mismatch
 from auditor.score.statistics.part_mismatch import PartModel, estimate_probabilities, fit_parts
-from auditor.score.statistics.prototype_uncertainty import PrototypeBanks
 from auditor.score.statistics.rivals import (
     PairMeasures,
     ReferenceSample,

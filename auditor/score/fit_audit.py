@@ -19,9 +19,9 @@ from auditor.score.pair_sample import (
     count_encoded,
     draw_pairs,
 )
+from auditor.score.prototype_uncertainty import PrototypeBanks
 from auditor.score.score_config import HeadFitConfig, ScoreConfig
 from auditor.score.statistics.ambiguity import measure_vagueness
-from auditor.score.statistics.prototype_uncertainty import PrototypeBanks
 from auditor.vectors import MediaVectors
 from model.checkpoint import save_checkpoint
 from model.fit_prototypes import (

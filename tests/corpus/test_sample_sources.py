@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions, open_corpus
-from auditor.corpus.rewrite_captions import keep_captions
+from auditor.corpus.rewrite_captions import keep_captions, place_captions
 from auditor.corpus.sample import Sample
 from auditor.corpus.shard import DEFAULT_OPTIONS
 from tests.support.corpora import write_members
@@ -187,6 +187,11 @@ RECORD = {"raw": "r", "refined": ["f", "g"], "width": 3}
             *((), [1]),
             {"txt": b"q", "json": {"captions": ["q"], "caption_sources": ["alt"]}},
         ),
+        (
+            {"txt": "p\nq", "json": '{"captions": ["p", "q"], "caption_sources": ["raw", "alt"]}'},
+            *(("raw", "alt"), [1]),
+            {"txt": b"q", "json": {"captions": ["q"], "caption_sources": ["alt"]}},
+        ),
     ],
 )
 def test_dropped_sources_leave_empty_places(
@@ -206,3 +211,31 @@ def test_the_sources_of_an_export_are_read_again(tmp_path: Path) -> None:
     for options in (DEFAULT_OPTIONS, CorpusOptions(caption_fields=("raw", "refined"))):
         samples, _ = read_samples(tar, options)
         assert label(samples["a"]) == [("p", "raw"), ("q", None)]
+
+
+@pytest.mark.parametrize("form", ["fields", "texts"])
+def test_timed_samples_keep_only_the_kept_captions_of_their_sources(form: str) -> None:
+    subtitles = b"WEBVTT\n\n00:00.000 --> 00:01.000\nspoken\n"
+    members: dict[str, Any] = {"mp4": b"x", "vtt": subtitles}
+    members |= (
+        {"json": json.dumps({"raw": "r", "refined": ["f", "g"], "width": 3}).encode()}
+        if form == "fields"
+        else {"txt": b"r", "alt.txt": b"f\ng"}
+    )
+    options = CorpusOptions(caption_fields=("raw", "refined") if form == "fields" else ())
+    labels = ["refined"] if form == "fields" else ["alt"]
+    record = json.loads(keep_captions(members, [2], options, {2: "edited"})["json"])
+    assert record["captions"] == ["edited"] and record["caption_sources"] == labels
+    assert not {"raw", "refined"} & set(record) and record["segments"] == []
+
+
+def test_arriving_captions_get_places_of_their_own() -> None:
+    single = {"png": b"x", "alt.txt": b"old"}  # read as the source txt
+    placed = place_captions(single, ["plain", "other"], ["txt", "alt"], DEFAULT_OPTIONS)
+    assert placed == {"png": b"x", "txt": b"plain", "alt.txt": b"other"}
+    named = CorpusOptions(caption_fields=("txt", "raw"))
+    placed = place_captions({"png": b"x", "txt": b"old"}, ["new"], ["raw"], named)
+    assert placed["txt"] == b"" and json.loads(placed["json"]) == {"raw": "new"}
+    one = CorpusOptions(caption_fields=("alt",))
+    placed = place_captions({"png": b"x", "json": b'{"alt": "wrong"}'}, ["right"], [None], one)
+    assert json.loads(placed["json"]) == {"alt": "right"}

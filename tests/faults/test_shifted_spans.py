@@ -69,7 +69,7 @@ def test_shifted_spans_are_proposed_and_written(
 
 
 def test_a_caption_that_has_no_place_any_more_is_left_out() -> None:
-    texts = {"captions": ["all", "one", "two"], "changes": [None] * 3}
+    texts = {"captions": ["all", "one", "two"], "changes": [None] * 3, "sources": [None] * 3}
     timed = {**texts, "numbers": [0, 1, 2], "uids": ["a", "b", "c"]}
     rows = [{"key": key, **timed, "starts": [None, 1.0, 8.0], "ends": [None, 2.0, 9.0]} for key in ("v", "w")]
     moved = Repair("b", "s", "v", 1, "s", "v", "b", PATTERN, 0.99, 1.0, 2.0, 3.0, 4.0)

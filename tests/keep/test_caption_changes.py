@@ -224,6 +224,14 @@ def test_tiers_have_the_changed_captions(made: tuple[Path, Path], tmp_path: Path
         assert set(list_captions(wds.WebDataset(written, shardshuffle=False))) == expect_captions(audit, RULES[3])
 
 
+def test_exports_are_told_apart_by_their_rows_and_texts(made: tuple[Path, Path]) -> None:
+    with Audit(made[0]) as audit:
+        first, second = (audit.keep(where=f"caption_index = {number}") for number in (0, 1))
+        assert len(first) == len(second) and first.digest_rows() != second.digest_rows()
+        assert audit.keep(where="true").digest_rows() != audit.keep(where="true", no_edits=True).digest_rows()
+        assert audit.keep(where="false").digest_rows() == 0
+
+
 def test_an_interrupted_export_resumes_only_with_the_same_edits(tmp_path: Path) -> None:
     folder, _ = write_corpus_audit(tmp_path, captions=2)
     out = tmp_path / "out"

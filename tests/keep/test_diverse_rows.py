@@ -1,5 +1,6 @@
 """Diverse rows: the lazy greedy selection equals the plain one, and cells are read from the stored vectors."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,14 @@ def test_the_selection_of_a_cell_is_that_of_its_vectors(audit: Path) -> None:
         candidates = [row["uid"] for row in rows if row["topic"] == topic]
         matrix = np.array([vectors[uid] for uid in candidates], np.float32)
         assert uids == {candidates[row] for row in select_naively(matrix, len(uids))}
+
+
+def test_edited_rows_are_chosen_beside_dropped_parts(audit: Path, tmp_path: Path) -> None:
+    shutil.copytree(audit, tmp_path / "audit")
+    with Audit(tmp_path / "audit") as opened:
+        opened.edit(opened.page(limit=1)["key"][0].as_py(), "Edited by hand", reviewer="ann")
+        kept = opened.keep(drop_weak_parts=0.5, diverse=True, count=120)
+        assert len(kept) == 120 and len(opened.keep(diverse=True, count=120)) == 120
 
 
 def test_without_balance_topics_keep_their_shares_and_large_cells_are_divided(

@@ -56,7 +56,7 @@ def write_shards(folder: Path, ref: ReferenceSample, kind: str) -> pa.Table:
     )
     stored = stored.append_column("frame_embeddings", pa.array(frames, kinds.field("frame_embeddings").type))
     stored = stored.append_column("frame_times", pa.array(times, kinds.field("frame_times").type))
-    for name in ("context_embeddings", "context_times"):
+    for name in ("context_embeddings", "context_times", "part_embeddings"):
         stored = stored.append_column(name, pa.nulls(stored.num_rows, kinds.field(name).type))
     scores = pa.table([pa.nulls(len(ref), field.type) for field in arrow_schema.SCORES], schema=arrow_schema.SCORES)
     for start in range(0, len(ref), SHARD):

@@ -98,8 +98,9 @@ def test_an_edit_survives_another_audit_but_not_another_caption(folder: Path, tm
 
 
 def test_the_command_lists_edits_and_no_cell_is_a_formula(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # characters of a line of the table
     assert run_command_line(["edits", str(folder)]) == 0
     assert capsys.readouterr().out.strip() == "nobody has edited a caption of this audit"
     with Audit(folder) as audit:

@@ -1,6 +1,7 @@
 """Groups that differ are calibrated by themselves; all others as if there were no groups."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,16 @@ def test_a_chosen_column_calibrates_large_groups_and_no_small_ones() -> None:
     assert column == "shard" and set(groups) == {"big"}
     assert choose_groups(reference, {"shard": names}, "kind") == ("", {})
     assert choose_groups(reference, {"shard": ["one"] * 600}, "shard")[1] == {}
+
+
+def test_other_pairs_without_a_model_of_their_own_are_judged_like_all_pairs() -> None:
+    reference = make_planted_pairs(400, 0.2, seed=1).reference
+    group = np.where(np.arange(400) < 360, np.arange(400), 360 + np.arange(400) % 4)  # captions of four media
+    reference = replace(reference, group=group)
+    names = ["big" if row < 360 else None for row in range(400)]
+    groups = fit_groups(reference, {"shard": names}, "shard", fit)
+    assert groups.mismatch is not None and groups.calibrations[REST].mismatch is not None
+    assert len(groups.calibrations[REST].reference) == 400
 
 
 def test_the_other_pairs_keep_a_model_and_hold_those_of_the_groups() -> None:

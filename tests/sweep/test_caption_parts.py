@@ -67,7 +67,7 @@ def test_a_caption_that_fits_is_split_at_sentences_only() -> None:
 def test_a_long_sentence_is_split_at_clauses_then_words_into_parts_of_like_size() -> None:
     clauses = "a man in a red hat walks here, while a small dog runs by, and a bird sings"
     assert split(clauses) == ["a man in a red hat walks here,", "while a small dog runs by, and a bird sings"]
-    words = " ".join(f"w{n}" for n in range(25))
+    words = " ".join(f"w{n:02d}" for n in range(25))
     assert [count_words(part) - 2 for part in split(words)] == [8, 8, 9]
 
 
