@@ -202,8 +202,8 @@ def show_navigation(row: Row) -> None:
     show_unmarked_button(row)
     query = view.query(position or 0)
     st.page_link(BROWSE, label="Back to the gallery", icon=":material/photo_library:", query_params=query)
-    caption = f"  ·  caption {row['caption_index'] + 1}" if row["caption_index"] else ""
-    st.text(f"{row['key']}  ·  {row['shard']}{caption}")
+    caption = f"caption {row['caption_index'] + 1}" if row["caption_index"] else None
+    st.text("  ·  ".join(filter(None, (row["key"], row["shard"], caption, row["caption_source"]))))
 
 
 def show_frames(explanation: Explanation, row: Row, data: bytes | None) -> None:
