@@ -226,7 +226,7 @@ def _part_columns(pairs: EncodedPairs, kind: KindContext, columns: Columns) -> C
     for name in kind.calibration.calibrations:
         rows = np.flatnonzero(group == name)
         chosen = pairs if len(rows) == len(pairs) else pairs.take(rows)
-        if chosen.parts is not None:
+        if chosen.parts is not None and len(rows):
             judged_parts.append((rows, _judge_parts(chosen, chosen.parts, p[rows], kind.parts.get(name))))
     return _spread(judged_parts, len(pairs))
 

@@ -15,6 +15,7 @@ from auditor.python_api import Audit
 from auditor.research.retrieval.analyses import compute_auroc
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
+from auditor.score.score_config import ScoreConfig
 from auditor.sweep.caption_parts import MOST_PARTS
 from model.checkpoint import load_model
 from tests.support.corpora import make_picture, write_tar
@@ -149,6 +150,22 @@ def test_wrong_sentences_of_stored_vectors_are_found(planted: tuple[Path, np.nda
     weakest = np.array([row["weakest_part"] for row in rows])
     assert (weakest[wrong] == 2).mean() > 0.95
     assert all(len(row["part_probabilities"].split()) == 3 == len(row["part_ends"].split()) for row in rows)  # type: ignore[attr-defined]
+
+
+def test_parts_of_each_calibration_group_are_judged_by_themselves(tmp_path: Path) -> None:
+    wrong = plant_stored(tmp_path / "v.parquet", 600)
+    table = pq.read_table(tmp_path / "v.parquet")
+    pq.write_table(table.append_column("origin", pa.array(["old"] * 300 + ["new"] * 300)), tmp_path / "v.parquet")
+    settings = CorpusOptions(visual_column="visual", text_column="text")
+    score = ScoreConfig(calibrate_by="origin")
+    run_audit(
+        AuditConfig(str(tmp_path / "v.parquet"), str(tmp_path / "audit"), options=settings, score=score, quiet=True)
+    )
+    rows = [row for _, row in sorted(read_rows(tmp_path / "audit").items())]
+    p = np.array([row["p_part_mismatch"] for row in rows], float)
+    for group in (slice(0, 300), slice(300, 600)):
+        assert {row["calibration_group"] for row in rows[group]} == {"old" if group.start == 0 else "new"}
+        assert compute_auroc(p[group], wrong[group]) > 0.97 and abs(p[group].mean() - wrong[group].mean()) < 0.04
 
 
 def test_scoring_again_gives_the_same_parts(planted: tuple[Path, np.ndarray]) -> None:
