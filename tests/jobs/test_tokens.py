@@ -95,8 +95,12 @@ def test_a_job_is_submitted_with_the_token_and_not_without(head: Head, random_mo
         ({MODE: "token", "HOME": "/"}, "requires a token: put the cluster's token into"),
     ],
 )
-def test_a_job_that_joins_without_the_token_is_told_in_a_line(head: Head, more: dict[str, str], words: str) -> None:
-    job = [sys.executable, "jobs/audit.py", "corpus", "--out", "/tmp/never", "--address", head.address]
+def test_a_job_that_joins_without_the_token_is_told_in_a_line(
+    head: Head, tmp_path: Path, random_model: str, more: dict[str, str], words: str
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus", shards=1, size=4)
+    job = [sys.executable, "jobs/audit.py", str(corpus), "--out", str(tmp_path / "never"), "--model", random_model]
+    job += ["--address", head.address]
     refused = head.run(*job, **more)
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     [said] = [line for line in refused.stderr.splitlines() if line.startswith("auditor: ")]
