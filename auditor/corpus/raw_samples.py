@@ -22,6 +22,7 @@ from auditor.corpus.rewrite_captions import (
     CorpusChangedError,
     build_source_field,
     build_timed_record,
+    drop_caption_fields,
     keep_captions,
 )
 from auditor.corpus.sample_files import SampleFile
@@ -108,7 +109,7 @@ def build_timed_members(
     captions.sort(key=lambda caption: caption[1] is not None)  # as they are read
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid, _ in captions if a is not None]
     whole = [text for text, start, *_ in captions if start is None]
-    fields = {name: x for name, x in ((records and records[0]) or {}).items() if name not in caption_fields}
+    fields = drop_caption_fields((records and records[0]) or {}, caption_fields)
     record = build_timed_record(fields, whole, timed) | build_source_field([source for *_, source in captions])
     media = {name: data for name, data in members.items() if guess_media_kind(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}

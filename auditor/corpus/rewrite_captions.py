@@ -47,7 +47,8 @@ def keep_captions(
     if spans:
         kept_spans = [spans[number] for number in numbers]
         timed = list(zip(kept_captions, kept_spans, kept_sources, strict=True))
-        return _build_timed_sample(members, names.record, drop_caption_fields(fields or {}, options), timed)
+        other_fields = drop_caption_fields(fields or {}, options.caption_fields)
+        return _build_timed_sample(members, names.record, other_fields, timed)
     originals = [captions[number] for number in numbers]
     whole = len(numbers) == len(captions)
     return place_captions(members, kept_captions, kept_sources, options, originals=originals, whole=whole)
@@ -140,9 +141,9 @@ def _build_timed_sample(
     return {**media, record or "json": _encode_like(members[record] if record is not None else form, written)}
 
 
-def drop_caption_fields(fields: Fields, options: CorpusOptions) -> dict[str, Any]:
+def drop_caption_fields(fields: Fields, caption_fields: Sequence[str]) -> dict[str, Any]:
     """Return a record without the captions of its sources, which are written to one place."""
-    return {name: value for name, value in fields.items() if name not in (*options.caption_fields, "caption_sources")}
+    return {name: value for name, value in fields.items() if name not in (*caption_fields, "caption_sources")}
 
 
 def build_source_field(sources: Sequence[str | None]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ TEST_WORDS = {"test", "testing", "tests"}
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """What `auditor towards` has stored."""
+    """The column that `auditor towards` stored, and what it was computed from."""
 
     result: ApplyResult
     target: int  # vectors of the target

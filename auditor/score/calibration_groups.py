@@ -180,7 +180,7 @@ def fit_groups(
     parts[REST] = reference.take(others) if rows_by_group and len(others) >= SMALLEST_GROUP else reference
     calibrations = {name: Calibration(fit(part), part) for name, part in parts.items()}
     models = {name: part.mismatch for name, part in calibrations.items() if part.mismatch is not None}
-    if rows_by_group and (REST not in models or len(models) < 2):  # the others or the groups are too few by themselves
+    if parts[REST] is not reference and (REST not in models or len(models) < 2):  # some are too few by themselves
         model = fit(reference)
         calibrations[REST] = Calibration(model, reference)
         models |= {REST: model} if model is not None else {}
