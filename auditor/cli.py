@@ -1,7 +1,7 @@
 """The `auditor` command: finds the subcommand, runs it, and prints errors meant for users as one line.
 
-Each subcommand is a module of `auditor.commands` with a click command named `command`. Only the subcommand that runs
-is imported, so commands that read an audit never wait for torch.
+Each subcommand is a module with a click command named `command`, in the folder of `auditor/commands` that its group is
+named after. Only the subcommand that runs is imported, so commands that read an audit never wait for torch.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from auditor.terminal import print_line
 
 # Group -> command -> purpose, in the order of the help.
 COMMAND_GROUPS = {
-    "Everyday commands": {
+    "Everyday": {
         "audit": "Sweep a corpus and score every pair.",
         "encoders": "Try models on a sample of a corpus: which one can judge it?",
         "dashboard": "Browse an audit.",
@@ -52,7 +52,7 @@ COMMAND_GROUPS = {
         "export": "Export rows to FiftyOne or a spreadsheet.",
         "card": "Write what was found into a dataset card.",
     },
-    "Score again and check": {
+    "Score and verify": {
         "score": "Score an audit again from its stored embeddings.",
         "fit": "Fit prototypes on the stored embeddings of an audit.",
         "verify": "Read a random sample of the corpus again and compare.",
@@ -72,6 +72,11 @@ COMMAND_GROUPS = {
 HELP = ["-h", "--help"]
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 COMMANDS = {name: purpose for group in COMMAND_GROUPS.values() for name, purpose in group.items()}
+MODULES = {
+    name: f"auditor.commands.{title.lower().replace(' ', '_')}.{name.replace('-', '_')}"
+    for title, group in COMMAND_GROUPS.items()
+    for name in group
+}
 
 
 class LazyCommands(click.Group):
@@ -83,7 +88,7 @@ class LazyCommands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"auditor.commands.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(MODULES[cmd_name])
         command: click.Command = module.command
         return command
 

@@ -1,6 +1,6 @@
 """The dashboard: its pages, the sidebar that all pages share, and the messages if no audit can be shown.
 
-Started by `auditor dashboard AUDIT`; see auditor/commands/dashboard.py.
+Started by `auditor dashboard AUDIT`; see auditor/commands/everyday/dashboard.py.
 """
 
 import logging

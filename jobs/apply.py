@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor import console
 from auditor.choose.linear_heads import is_head_file
 from auditor.cli import run_command_line
-from auditor.commands.apply import apply_options, load_function, print_applied, split_columns
+from auditor.commands.repair_and_export.apply import apply_options, load_function, print_applied, split_columns
 from auditor.corpus.read_medium import MediaPlaces
 from auditor.query.apply_function import (
     ApplyResult,

@@ -19,7 +19,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run_command_line
-from auditor.commands.audit import audit_options
+from auditor.commands.everyday.audit import audit_options
 from auditor.run.start_audit import build_audit_config, open_inputs
 from jobs.worker_options import is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
 

@@ -15,7 +15,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run_command_line
-from auditor.commands.encoders import build_trial_config, encoders_options, show_trials
+from auditor.commands.everyday.encoders import build_trial_config, encoders_options, show_trials
 from auditor.run.start_audit import open_inputs
 from jobs.worker_options import is_submitted_job, make_model_absolute, worker_options
 

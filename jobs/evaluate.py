@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.audit_folder.folder import split_target
 from auditor.cli import run_command_line
-from auditor.commands.evaluate import benchmark_options, show_results
+from auditor.commands.train_and_evaluate.evaluate import benchmark_options, show_results
 from jobs.worker_options import make_absolute, make_model_absolute, refuse_lost_output, worker_options
 from model.model_names import check_model_name
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.choose.tag_columns import tag_media
 from auditor.cli import run_command_line
-from auditor.commands.tag import print_tags, tag_options
+from auditor.commands.repair_and_export.tag import print_tags, tag_options
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.ray_engine import RayEngine

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.audit_folder.folder import Folder
 from auditor.cli import run_command_line
-from auditor.commands.towards import target_options
+from auditor.commands.repair_and_export.towards import target_options
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.compare_target import compare_target

@@ -24,7 +24,7 @@ from ray.train.torch import TorchTrainer, get_device
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run_command_line
-from auditor.commands.train import build_train_config, show_training_result, train_options
+from auditor.commands.train_and_evaluate.train import build_train_config, show_training_result, train_options
 from auditor.corpus.corpus_spec import make_corpus_absolute
 from auditor.corpus.open_corpus import CorpusError, open_corpus
 from auditor.errors import AuditorError

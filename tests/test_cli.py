@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from auditor.cli import COMMANDS, cli, run_command_line
+from auditor.cli import COMMANDS, MODULES, cli, run_command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,13 +20,8 @@ def find(name: str) -> click.Command:
 
 
 def test_every_command_module_is_listed_and_every_listed_command_exists() -> None:
-    modules = {path.stem for path in (ROOT / "auditor/commands").glob("*.py")} - {
-        "__init__",
-        "options",
-        "output",
-        "selection",
-    }
-    assert modules == {name.replace("-", "_") for name in COMMANDS}
+    paths = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "auditor/commands").glob("*/*.py"))
+    assert {".".join(path.parts) for path in paths if path.stem != "__init__"} == set(MODULES.values())
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

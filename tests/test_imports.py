@@ -35,7 +35,7 @@ LIGHT = (
 LIGHT_SUBROOMS = ("auditor.score.statistics", "auditor.research.retrieval")
 HEAVY = {"torch", "ray", "open_clip", "model"}
 RAY_IN_AUDITOR = {"auditor/run/ray_engine.py"}
-LARGEST_ROOM = 20  # files; commands/ has one for each command
+LARGEST_ROOM = 20  # files
 
 
 def sources(package: str) -> list[Path]:
@@ -147,7 +147,7 @@ def test_no_device_is_hard_coded() -> None:
 
 
 def folders() -> list[Path]:
-    return sorted({path.parent for path in OURS.values()} - {ROOT / "auditor" / "commands"})
+    return sorted({path.parent for path in OURS.values()})
 
 
 @pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(ROOT)))
@@ -162,7 +162,7 @@ def test_tests_stand_in_the_rooms_of_what_they_test() -> None:
     found = {path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")}
     rooms = {Path(".")} | {
         folder.relative_to(ROOT / "auditor") if folder.is_relative_to(ROOT / "auditor") else folder.relative_to(ROOT)
-        for folder in (*folders(), ROOT / "auditor" / "commands")
+        for folder in folders()
     }
     assert {room for room in found if room.parts[:1] not in {(helper,) for helper in helpers}} <= rooms
 
@@ -237,7 +237,7 @@ def test_help_imports_neither_arrow_nor_numpy(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("module", "arguments", "message"),
     [
-        ("auditor.commands.audit", ["NONE", "--out", "OUT"], "does not exist"),
+        ("auditor.commands.everyday.audit", ["NONE", "--out", "OUT"], "does not exist"),
         ("jobs.audit", ["NONE", "--out", "OUT"], "does not exist"),
         ("jobs.encoders", ["NONE", "--try", "ViT-B-32@openai"], "does not exist"),
         ("jobs.evaluate", ["coco", "--data", "d", "--model", "local-dir:NONE", "--out", "OUT"], "none"),

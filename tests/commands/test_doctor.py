@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.commands import doctor
+from auditor.commands.start import doctor
 from auditor.workers import decoder_process
 from auditor.workers.fork_server import ForkServer
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from auditor.cli import run_command_line
-from auditor.commands.dashboard import flatten_keys
+from auditor.commands.everyday.dashboard import flatten_keys
 from auditor.dashboard_settings import Settings, read_settings
 
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from auditor.cli import run_command_line
-from auditor.commands.dashboard import describe_exposure, is_loopback
+from auditor.commands.everyday.dashboard import describe_exposure, is_loopback
 from auditor.dashboard_settings import Settings, read_settings
 from dashboard import password
 from tests.support.browser import TIMEOUT, serve_dashboard, wait_until_idle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.commands.apply import load_function
+from auditor.commands.repair_and_export.apply import load_function
 from auditor.errors import AuditorError
 from auditor.python_api import Audit
 from auditor.query.apply_function import make_apply_task

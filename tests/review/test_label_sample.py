@@ -90,8 +90,8 @@ def test_a_wrong_mark_is_told(audit: Audit, tmp_path: Path) -> None:
 
 
 def test_the_command_takes_every_rule_of_filter(audit: Audit) -> None:
-    from auditor.commands.certify import command as certify
-    from auditor.commands.filter import command as filtering
+    from auditor.commands.everyday.filter import command as filtering
+    from auditor.commands.look_closer.certify import command as certify
 
     writing = {"out", "input_columns", "tiers", "dry_run", "shard_size", "force"}
     assert {option.name for option in certify.params} >= {option.name for option in filtering.params} - writing

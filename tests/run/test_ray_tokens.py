@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.commands.doctor import check_ray_token
+from auditor.commands.start.doctor import check_ray_token
 from auditor.run.ray_tokens import MODE, TOKEN, TOKEN_PATH, find_token
 
 

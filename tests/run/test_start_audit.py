@@ -73,7 +73,7 @@ def test_wrong_arguments_are_one_line(arguments: dict[str, Any], words: str, fra
 
 def test_options_have_the_defaults_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     values: dict[str, Any] = {}
-    monkeypatch.setattr("auditor.commands.audit.start_audit", lambda options, _: values.update(options))
+    monkeypatch.setattr("auditor.commands.everyday.audit.start_audit", lambda options, _: values.update(options))
     monkeypatch.setattr("auditor.run.outcome.report_outcome", lambda *_, **__: None)
     CliRunner().invoke(cli, ["audit", "photos", "--out", "audit"], catch_exceptions=False)
     assert build_audit_config(values) == build_audit_config({"corpus": "photos", "out": "audit"})

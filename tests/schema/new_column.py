@@ -28,8 +28,8 @@ def declare_column() -> None:
 def check_lists(folder: str) -> dict[str, bool]:
     """Imports what lists columns only now, after the declaration."""
     from auditor.audit_folder import arrow_schema
-    from auditor.commands.filter import command
-    from auditor.commands.worst import command as worst
+    from auditor.commands.everyday.filter import command
+    from auditor.commands.look_closer.worst import command as worst
     from auditor.python_api import Audit
     from auditor.query.sample_tables import NUMBERS
     from auditor.report.report import render_report

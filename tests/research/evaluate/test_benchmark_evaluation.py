@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from auditor.commands.evaluate import command, show_results
+from auditor.commands.train_and_evaluate.evaluate import command, show_results
 from auditor.corpus.open_corpus import Shard
 from auditor.corpus.tar_shard import TarShard
 from auditor.research.evaluate import benchmark_evaluation as evaluation

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from auditor.commands.pack import command
+from auditor.commands.train_and_evaluate.pack import command
 from auditor.corpus.open_corpus import open_corpus
 from auditor.research.evaluate.annotations import BenchmarkError
 from auditor.research.evaluate.benchmark_readers import load_msvd_captions

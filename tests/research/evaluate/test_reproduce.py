@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import auditor.research.evaluate.reproduce
-from auditor.commands.reproduce import TABLES, command, describe_data, round_row, show_paper_figures
+from auditor.commands.train_and_evaluate.reproduce import TABLES, command, describe_data, round_row, show_paper_figures
 from auditor.research.evaluate import studies
 from auditor.research.evaluate.benchmark_splits import EvaluationError, find_split_shards
 from auditor.research.evaluate.complexity import study_complexity

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.audit import media_options
+from auditor.commands.everyday.audit import media_options
 from auditor.commands.options import Function, GroupedCommand, add_options, advanced_option, json_option, option
 from auditor.errors import AuditError
 from auditor.run.start_audit import build_audit_config, open_inputs

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from auditor.commands.evaluate import MAX_FAILED
 from auditor.commands.options import POSITIVE, json_option, option
+from auditor.commands.train_and_evaluate.evaluate import MAX_FAILED
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 

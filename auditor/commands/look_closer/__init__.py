@@ -1,0 +1,1 @@
+"""The commands of the group 'Look closer' of `auditor --help`."""

@@ -1,0 +1,1 @@
+"""The commands of the group 'Repair and export' of `auditor --help`."""

@@ -1,0 +1,1 @@
+"""The commands of the group 'Score and verify' of `auditor --help`."""

@@ -1,0 +1,1 @@
+"""The commands of the group 'Start' of `auditor --help`."""

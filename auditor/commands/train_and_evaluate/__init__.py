@@ -1,0 +1,1 @@
+"""The commands of the group 'Train and evaluate' of `auditor --help`."""
