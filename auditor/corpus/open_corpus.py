@@ -33,8 +33,10 @@ def open_corpus(spec: str, options: CorpusOptions = DEFAULT_OPTIONS) -> Corpus:
     vectors = options.visual_column or options.text_column
     if options.carry and prefix not in (COCO, TIMED) and (prefix or vectors):
         raise CorpusError("stored embeddings always carry all their plain columns: leave out --carry")
-    if prefix or vectors:
-        refuse_caption_names(spec, options, "stored")
+    if prefix in (COCO, TIMED):
+        refuse_caption_names(spec, options, "list")
+    elif prefix or vectors:
+        refuse_caption_names(spec, options, "vectors")
     if prefix:
         return OPENERS[prefix](spec, options)
     if vectors:
@@ -78,14 +80,14 @@ def _open_file_corpus(spec: str, paths: Sequence[CorpusPath], used: Sequence[str
     return Corpus(spec, root, shards)
 
 
-def refuse_caption_names(spec: str, options: CorpusOptions, kind: Literal["stored", "files", "table"]) -> None:
+def refuse_caption_names(spec: str, options: CorpusOptions, kind: Literal["list", "vectors", "files", "table"]) -> None:
     """Raise CorpusError if the user names sources of captions in a way that this kind of corpus does not have."""
     columns, fields = len(options.caption_column) > 1, bool(options.caption_fields)
-    if kind == "stored" and (columns or fields):
+    if kind == "list" and (columns or fields):
         raise CorpusError(f"{spec} has one source of captions: name a single --caption-column and no --caption-fields")
     if kind == "files" and columns:
         raise CorpusError(f"{spec} is no table: name the fields of its .json files with --caption-fields instead")
-    if kind == "table" and fields:
+    if kind in ("vectors", "table") and fields:
         raise CorpusError(f"{spec} is a table: name its columns with --caption-column instead of --caption-fields")
 
 

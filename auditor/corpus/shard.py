@@ -85,8 +85,14 @@ class CorpusOptions:
     features: str | None = setting(
         None, "Features of DataComp's metadata to use: l14 (the default) or b32.", metavar="NAME"
     )
-    visual_column: str | None = setting(None, "Column of a Parquet table that holds embeddings of the media.")
-    text_column: str | None = setting(None, "Column of a Parquet table that holds embeddings of the captions.")
+    visual_column: str | None = setting(
+        None,
+        "Column of a Parquet table that holds embeddings of the media; a member of DataComp's .npz, or a folder "
+        "of clip-retrieval's .npy files.",
+    )
+    text_column: tuple[str, ...] = setting(
+        (), "Column of embeddings of the captions, like --visual-column; one for each --caption-column."
+    )
     media_root: tuple[str, ...] = setting(
         (), "Folders or URLs outside a table's own folder from which its media may be read, such as /data/photos."
     )
@@ -99,10 +105,10 @@ class CorpusOptions:
             object.__setattr__(self, "delimiter", "\t")
         if self.captions not in ("lines", "whole"):
             raise CorpusError(f"captions must be 'lines' or 'whole', not {self.captions!r}")
-        for name in ("carry", "media_root", "caption_column", "caption_fields"):
+        for name in ("carry", "media_root", "caption_column", "caption_fields", "text_column"):
             names = getattr(self, name) or ()
             object.__setattr__(self, name, tuple(map(str.strip, names.split(",")) if isinstance(names, str) else names))
-        for name in ("caption_column", "caption_fields"):
+        for name in ("caption_column", "caption_fields", "text_column"):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise CorpusError(f"{name} names {max(getattr(self, name), key=getattr(self, name).count)!r} twice")
         if self.delimiter is not None and len(self.delimiter) != 1:

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,9 @@ class CheckedVectors:
     wrong: Codes  # (N,)
     widths: npt.NDArray[np.int64]
 
+    def take(self, rows: Ints) -> "CheckedVectors":
+        return CheckedVectors(self.vectors[rows], self.wrong[rows], self.widths[rows])
+
 
 def check_vectors(stored: StoredVectors, dim: int) -> CheckedVectors:
     values = stored.values.astype(np.float32)
@@ -58,8 +62,11 @@ def build_usable_column(vectors: Halves, ok: Bools) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class RowTexts:
-    """The keys, captions, uids and paths of a shard's rows, as the table gives them."""
+    """The keys, captions, uids and paths of R rows: one for each caption, or for a row of the table without any."""
 
+    rows: Ints  # of the table, ascending
+    sources: Ints  # number of the column of captions
+    indices: Ints  # number of the caption in its row of the table
     keys: Texts
     occurrence: npt.NDArray[np.int64]  # 1, 2, ... for repetitions of a key
     captions: Texts  # None for a missing caption
@@ -73,11 +80,17 @@ def read_row_texts(table: pa.Table, roles: ColumnRoles, first: int) -> RowTexts:
     keys = read_texts(table, roles.key)
     for row in np.flatnonzero(is_none(keys)):
         keys[row] = f"{first + row:09d}"
-    captions = read_texts(table, roles.caption)
-    empty = np.array([caption is None or not caption.strip() for caption in captions], bool)
-    captions[empty] = None
-    uids, digests = read_texts(table, roles.uid, UID), read_texts(table, roles.digest, HEX)
-    return RowTexts(keys, count_earlier(keys), captions, uids, digests, read_texts(table, roles.path))
+    captions = np.stack([read_texts(table, column) for column in roles.captions], axis=1)  # (N, sources)
+    present = np.array([[bool(text and text.strip()) for text in texts] for texts in captions], bool)
+    present = present.reshape(captions.shape)
+    captions[~present] = None
+    present[:, 0] |= ~present.any(axis=1)
+    rows, sources = np.nonzero(present)
+    indices = (np.cumsum(present, axis=1) - 1)[rows, sources]
+    uids, digests = read_texts(table, roles.uid, UID)[rows], read_texts(table, roles.digest, HEX)[rows]
+    uids[indices > 0] = None
+    identity = keys[rows], count_earlier(keys)[rows], captions[rows, sources], uids, digests
+    return RowTexts(rows, sources, indices, *identity, read_texts(table, roles.path)[rows])
 
 
 def read_texts(table: pa.Table, column: str | None, pattern: str | None = None) -> Texts:
@@ -108,39 +121,79 @@ def build_stretch_table(
     schema: pa.Schema, shard: VectorShard, table: pa.Table, texts: RowTexts, stretch: VectorStretch
 ) -> pa.Table:
     """The rows of the embeddings file for a stretch of the shard; `table` and `texts` are of the whole shard."""
-    visual, parts = check_vectors(stretch.visual, shard.dim), check_vectors(stretch.text, shard.dim)
-    counts = stretch.text.parts
-    text = parts if counts is None else pool_parts(parts, counts)
-    count = len(visual.wrong)
-    rows = slice(stretch.first, stretch.first + count)
+    edges = np.searchsorted(texts.rows, [stretch.first, stretch.first + len(stretch.visual.widths)])
+    rows, count = slice(*edges.tolist()), int(np.diff(edges)[0])
+    table_rows, sources = texts.rows[rows], texts.sources[rows]
+    visual = check_vectors(stretch.visual, shard.dim).take(table_rows - stretch.first)
+    text, parts = collect_texts(stretch, table_rows - stretch.first, sources, shard.dim)
     status, message = check_rows(texts, rows, visual, text, shard.dim)
     digests = complete_digests(texts.digests[rows], visual)
     ok = status == "ok"
     paths = texts.paths[rows]
-    width, height = (read_integers(table, side, rows) for side in (shard.roles.width, shard.roles.height))
+    width, height = (read_integers(table, side, table_rows) for side in (shard.roles.width, shard.roles.height))
     sides = (pc.cast(pc.if_else(pc.greater(side, 0), side, None), pa.float32()) for side in (width, height))
     columns: dict[str, Any] = {
         "uid": compute_uids(shard.name, texts, rows, digests),
         "key": texts.keys[rows],
-        "caption_index": np.zeros(count, np.int32),
+        "caption_index": texts.indices[rows].astype(np.int32),
         "shard": np.full(count, shard.name, object),
         "kind": [(path and guess_media_kind(path.split("?")[0])) or "image" for path in paths],
         "caption": texts.captions[rows],
+        "caption_source": name_sources(texts.captions[rows], sources, shard.roles.captions),
         **describe_captions(texts.captions[rows].tolist()),
         "width": width,
         "height": height,
         "aspect": pc.divide(*sides),
         "frames": pa.array(np.ones(count, np.int32), mask=~ok),
         **locate_media(paths, os.path.dirname(shard.path)),
-        **({} if counts is None else describe_parts(parts, counts, texts.captions[rows], ok)),
+        **({} if parts is None else describe_parts(parts, texts.captions[rows], ok)),
         "media_digest": digests,
         "status": status,
         "error_message": message,
-        "visual": build_usable_column(visual.vectors, ok),
+        "visual": build_usable_column(visual.vectors, find_first_rows(table_rows, ok)),
         "text": build_usable_column(text.vectors, ok),
     }
     arrays = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def name_sources(captions: Texts, sources: Ints, names: Sequence[str]) -> Texts:
+    """The column that each caption comes from; None if the corpus has only one."""
+    column: Texts = np.array(names, object)[sources]
+    column[is_none(captions) | (len(names) == 1)] = None
+    return column
+
+
+def find_first_rows(table_rows: Ints, ok: Bools) -> Bools:
+    """The first usable row of each row of the table: it holds the vector of the medium."""
+    first = np.zeros(len(ok), bool)
+    usable = np.flatnonzero(ok)
+    first[usable[np.unique(table_rows[usable], return_index=True)[1]]] = True
+    return first
+
+
+def collect_texts(
+    stretch: VectorStretch, table_rows: Ints, sources: Ints, dim: int
+) -> tuple[CheckedVectors, PartVectors | None]:
+    """The text vectors of captions, and those of their parts if a source has a list of vectors per row.
+
+    `table_rows` and `sources` place each caption in the stretch.
+    """
+    if len(stretch.texts) == 1 and stretch.texts[0].parts is None:
+        return check_vectors(stretch.texts[0], dim), None
+    checked, parts = [], []
+    for number, stored in enumerate(stretch.texts):
+        rows, vectors = table_rows[sources == number], check_vectors(stored, dim)
+        counts = np.zeros(len(stored.widths), np.int64) if stored.parts is None else stored.parts
+        checked.append((vectors if stored.parts is None else pool_parts(vectors, counts)).take(rows))
+        parts.append(PartVectors(vectors.vectors, counts).take(rows))
+    order = np.argsort(np.argsort(sources, kind="stable"))  # from the order of sources to that of rows
+    columns = ([getattr(part, name) for part in checked] for name in ("vectors", "wrong", "widths"))
+    text = CheckedVectors(*map(np.concatenate, columns)).take(order)
+    if all(stored.parts is None for stored in stretch.texts):
+        return text, None
+    columns = ([getattr(part, name) for part in parts] for name in ("vectors", "counts"))
+    return text, PartVectors(*map(np.concatenate, columns)).take(order)
 
 
 def pool_parts(parts: CheckedVectors, counts: Ints) -> CheckedVectors:
@@ -159,16 +212,16 @@ def pool_parts(parts: CheckedVectors, counts: Ints) -> CheckedVectors:
     return CheckedVectors(vectors, wrong, widths)
 
 
-def describe_parts(parts: CheckedVectors, counts: Ints, captions: Texts, ok: Bools) -> dict[str, Any]:
+def describe_parts(parts: PartVectors, captions: Texts, ok: Bools) -> dict[str, Any]:
     """The columns of captions with several vectors, which belong to their sentences if there are as many."""
+    counts = parts.counts
     several = ok & (counts > 1)
     ends = [list(iterate_sentence_ends(text)) if row else [] for text, row in zip(captions, several, strict=True)]
-    fits = [len(places) == count for places, count in zip(ends, counts, strict=True)]
-    vectors = PartVectors(parts.vectors, counts).take(np.flatnonzero(several))
+    fits = several & [len(places) == count for places, count in zip(ends, counts, strict=True)]
     return {
-        "parts": pa.array(counts, pa.int32(), mask=~ok),
+        "parts": pa.array(counts, pa.int32(), mask=~ok | (counts == 0)),
         "part_ends": [" ".join(map(str, places)) if fit else None for places, fit in zip(ends, fits, strict=True)],
-        "part_embeddings": build_part_column(vectors, several),
+        "part_embeddings": build_part_column(parts.take(np.flatnonzero(several)), several),
     }
 
 
@@ -203,21 +256,22 @@ def complete_digests(digests: Texts, visual: CheckedVectors) -> Texts:
 
 
 def compute_uids(shard: str, texts: RowTexts, rows: slice, digests: Texts) -> Texts:
-    """The corpus's own uid for the first row with a key, else a hash of position and content."""
+    """The corpus's own uid for the first caption of the first row with a key, else a hash of position and content."""
     uids = texts.uids[rows].copy()
     uids[texts.occurrence[rows] > 0] = None
     keys, occurrence, captions = texts.keys[rows], texts.occurrence[rows], texts.captions[rows]
+    indices = texts.indices[rows]
     for row in np.flatnonzero(is_none(uids)):
-        parts = (shard, keys[row], str(occurrence[row]), digests[row] or "", captions[row] or "")
+        number = [str(indices[row])] if indices[row] else []
+        parts = [shard, keys[row], str(occurrence[row]), digests[row] or "", captions[row] or "", *number]
         uids[row] = digest("\0".join(parts).encode(errors="replace"))
     return uids
 
 
-def read_integers(table: pa.Table, column: str | None, rows: slice) -> pa.Array:
+def read_integers(table: pa.Table, column: str | None, rows: Ints) -> pa.Array:
     if column is None or column not in table.column_names:
-        return pa.nulls(len(range(*rows.indices(table.num_rows))), pa.int32())
-    values = table.column(column).slice(rows.start, rows.stop - rows.start)
-    return pa.concat_arrays(values.cast(pa.int32(), safe=False).chunks)
+        return pa.nulls(len(rows), pa.int32())
+    return table.column(column).take(rows).cast(pa.int32(), safe=False).combine_chunks()
 
 
 def locate_media(paths: Texts, folder: str) -> dict[str, Any]:

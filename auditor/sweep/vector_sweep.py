@@ -12,7 +12,6 @@ from auditor.audit_folder.extra_columns import CARRIED, ColumnSource, cast_colum
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.corpus_files import digest
 from auditor.corpus.shard import Corpus, Shard, ShardError
-from auditor.corpus.stored.npy_matrix import MatrixFile
 from auditor.corpus.stored.vector_shard import OpenVectors, VectorShard
 from auditor.errors import AuditorError
 from auditor.sweep.corpus_model import fingerprint_sweep
@@ -48,8 +47,7 @@ def find_stored_model(corpus: Corpus, logit_scale: float) -> StoredModel | None:
     shard = next(iter(corpus.shards), None)
     if not isinstance(shard, VectorShard):
         return None
-    places = (shard.visual, shard.text)
-    names = [place.member or "npy" if isinstance(place, MatrixFile) else place.column for place in places]
+    names = [place.column_name for place in (shard.visual, *shard.texts)]
     return StoredModel("/".join(names), shard.dim, logit_scale)
 
 
@@ -116,6 +114,6 @@ class VectorSweeper:
         texts = read_row_texts(opened.table, shard.roles, shard.start)
         for stretch in opened.stretches:
             table = build_stretch_table(file.schema, shard, opened.table, texts, stretch)
-            file.write(table, table.num_rows, watch)
+            file.write(table, len(stretch.visual.widths), watch)
         if shard.carried:
-            file.carried = cast_columns(opened.table, shard.carried)
+            file.carried = cast_columns(opened.table.take(texts.rows), shard.carried)

@@ -160,10 +160,6 @@ def test_columns_need_a_table(tmp_path: Path) -> None:
     tar = write_members(tmp_path / "a.tar", make_members("a", png="x", txt="text"))
     with pytest.raises(CorpusError, match="is no table: name the fields of its"):
         read_samples(tar, COLUMNS)
-    pq.write_table(pa.table({"v": [[1.0, 2.0]], "t": [[1.0, 2.0]], "alt": ["a"], "raw": ["b"]}), tmp_path / "v.parquet")
-    stored = CorpusOptions(caption_column=("alt", "raw"), visual_column="v", text_column="t")
-    with pytest.raises(CorpusError, match="one source of captions: name a single --caption-column"):
-        read_samples(tmp_path / "v.parquet", stored)
 
 
 RECORD = {"raw": "r", "refined": ["f", "g"], "width": 3}

@@ -59,7 +59,7 @@ def test_media_without_a_digest_have_that_of_their_vector() -> None:
 
 def test_rows_without_a_key_are_named_by_their_number() -> None:
     table = pa.table({"text": ["a", " ", None, "b"], "key": pa.array(["x", None, "x", "000000102"])})
-    texts = read_row_texts(table, ColumnRoles(caption="text", key="key"), 100)
+    texts = read_row_texts(table, ColumnRoles(captions=("text",), key="key"), 100)
     assert texts.keys.tolist() == ["x", "000000101", "x", "000000102"]
     assert texts.occurrence.tolist() == [0, 0, 1, 0]
     assert texts.captions.tolist() == ["a", None, None, "b"]
@@ -69,7 +69,7 @@ def test_rows_without_a_key_are_named_by_their_number() -> None:
 def test_names_in_hex_are_taken_in_lower_case_and_no_others() -> None:
     given = ["ABCDEF01" * 4, "abcdef01" * 8, "no hex", "", None, "1" * 31, "A" * 32 + "\n"]
     table = pa.table({"text": [str(place) for place in range(len(given))], "uid": given, "sha256": given})
-    texts = read_row_texts(table, ColumnRoles(caption="text", uid="uid", digest="sha256"), 0)
+    texts = read_row_texts(table, ColumnRoles(captions=("text",), uid="uid", digest="sha256"), 0)
     assert texts.uids.tolist() == ["abcdef01" * 4, *[None] * 6]
     assert texts.digests.tolist() == ["abcdef01" * 4, "abcdef01" * 4, *[None] * 5]
-    assert read_row_texts(table, ColumnRoles(caption="text"), 0).uids.tolist() == [None] * len(given)
+    assert read_row_texts(table, ColumnRoles(captions=("text",)), 0).uids.tolist() == [None] * len(given)

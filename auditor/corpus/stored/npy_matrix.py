@@ -37,6 +37,11 @@ class MatrixFile:
         name = os.path.basename(self.path)
         return f"{self.member} of {name}" if self.member else name
 
+    @property
+    def column_name(self) -> str:
+        """The name that stands for it in the place of a column: the member, or the folder of an .npy."""
+        return self.member or os.path.basename(os.path.dirname(self.path))
+
     @contextmanager
     def open(self) -> Iterator["OpenMatrix"]:
         with ExitStack() as stack:

@@ -1,8 +1,9 @@
 """Open corpora of stored embeddings: find their files and cut them into shards.
 
 `datacomp:FOLDER` holds NAME.parquet with the rows and NAME.npz with their CLIP features, `clip-retrieval:FOLDER` holds
-img_emb/, text_emb/ and metadata/. Any other Parquet file needs --visual-column and --text-column. The first readable
-file determines the columns; the sweep reports any other file that disagrees with it.
+img_emb/, text_emb/ and metadata/. Any other Parquet file needs --visual-column and --text-column. Several columns of
+captions are sources, each with text vectors of its own. The first readable file determines the columns; the sweep
+reports any other file that disagrees with it.
 """
 
 import os
@@ -22,13 +23,13 @@ from auditor.corpus.parquet_rows import open_parquet
 from auditor.corpus.shard import Corpus, CorpusError, CorpusOptions, Shard
 from auditor.corpus.stored.npy_matrix import MatrixFile
 from auditor.corpus.stored.vector_shard import ColumnRoles, VectorColumn, VectorShard, find_usual_width
-from auditor.corpus.tables.table import CAPTION_NAMES, KEY_NAMES, find_usual_column
+from auditor.corpus.tables.table import CAPTION_NAMES, KEY_NAMES, choose_named_columns, find_usual_column
 from auditor.schema import COLUMNS
 
 SHARD_ROWS = 25_000  # of a shard of a large file
 LARGE_FILE_BYTES = 2**28  # a larger file is opened and cut
 MAX_TRIED_FILES = 20  # before a corpus is reported as unreadable
-DATACOMP_ROLES = ColumnRoles("text", "uid", "uid", "url", "original_width", "original_height", "sha256")
+DATACOMP_ROLES = ColumnRoles(("text",), "uid", "uid", "url", "original_width", "original_height", "sha256")
 DATACOMP_FEATURES = "l14"  # b32 is the other one
 OPTIONAL_ROLES = ("key", "path", "width", "height", "digest")
 PATH_COLUMNS = ("image_path", "media_path", "file_name", "path")
@@ -42,11 +43,13 @@ def open_datacomp(spec: str, options: CorpusOptions) -> Corpus:
         raise CorpusError(f"{spec}: give the folder with the .parquet and .npz files")
     sizes = list_file_sizes(place)
     features = options.features or DATACOMP_FEATURES
+    roles = replace(DATACOMP_ROLES, captions=options.caption_column or DATACOMP_ROLES.captions)
+    names = options.text_column or (f"{features}_txt",)
     shards = []
     for path in _list_parquet_files(spec, sizes):
         npz = path.removesuffix(".parquet") + ".npz"
-        sides = MatrixFile(npz, f"{features}_img"), MatrixFile(npz, f"{features}_txt")
-        shards.append(VectorShard("", path, *sides, DATACOMP_ROLES))
+        visual, *texts = (MatrixFile(npz, name) for name in (options.visual_column or f"{features}_img", *names))
+        shards.append(VectorShard("", path, visual, tuple(texts), roles))
     return list_vector_shards(spec, place.path, shards, sizes)
 
 
@@ -55,14 +58,14 @@ def open_clip_retrieval(spec: str, options: CorpusOptions) -> Corpus:
     place = find_corpus_paths(spec.removeprefix(CLIP_RETRIEVAL))[0]
     sizes = list_file_sizes(place) if place.folder else {}
     key = options.key_column or "image_path"
-    roles = ColumnRoles(",".join(options.caption_column) or "caption", None, key, "image_path", "width", "height", None)
+    roles = ColumnRoles(options.caption_column or ("caption",), None, key, "image_path", "width", "height", None)
+    folders = (options.visual_column or "img_emb", *(options.text_column or ("text_emb",)))
     shards = []
     for path in sorted(sizes, key=natural_sort_key):
         if match := _METADATA.search(path):
             root = path[: match.start()]
-            visual = MatrixFile(f"{root}img_emb/img_emb_{match[1]}.npy")
-            text = MatrixFile(f"{root}text_emb/text_emb_{match[1]}.npy")
-            shards.append(VectorShard("", path, visual, text, roles))
+            visual, *texts = (MatrixFile(f"{root}{name}/{name}_{match[1]}.npy") for name in folders)
+            shards.append(VectorShard("", path, visual, tuple(texts), roles))
     if not shards:
         raise CorpusError(
             f"{spec}: no metadata/metadata_0.parquet there, beside img_emb/ and text_emb/; "
@@ -72,15 +75,16 @@ def open_clip_retrieval(spec: str, options: CorpusOptions) -> Corpus:
 
 
 def open_vector_parquet(spec: str, options: CorpusOptions) -> Corpus:
-    if options.visual_column is None or options.text_column is None:
+    if options.visual_column is None or not options.text_column:
         raise CorpusError("give both --visual-column and --text-column: the two columns of vectors")
     sizes: dict[str, int] = {}
     for place in find_corpus_paths(spec):
         sizes |= list_file_sizes(place)
     paths = _list_parquet_files(spec, sizes)
-    sides = VectorColumn(options.visual_column), VectorColumn(options.text_column, parts=True)
-    roles = _choose_roles(paths[0], options)
-    shards = [VectorShard("", path, *sides, roles) for path in paths]
+    columns = _list_columns(paths[0])
+    texts = tuple(VectorColumn(name, parts=True) for name in choose_named_columns(columns, options.text_column))
+    roles = _choose_roles(paths[0], columns, options)
+    shards = [VectorShard("", path, VectorColumn(options.visual_column), texts, roles) for path in paths]
     return list_vector_shards(spec, find_common_root(paths), shards, sizes)
 
 
@@ -91,32 +95,45 @@ def _list_parquet_files(spec: str, files: Iterable[str]) -> list[str]:
     return paths
 
 
-def _choose_roles(path: str, options: CorpusOptions) -> ColumnRoles:
+def _list_columns(path: str) -> list[str]:
     try:
         with open_parquet(path) as file:
-            names = file.schema_arrow.names
+            return list(file.schema_arrow.names)
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{path} is not a readable Parquet file: {error}") from error
-    caption = ",".join(options.caption_column) or find_usual_column(CAPTION_NAMES, names)
-    if caption is None:
-        raise CorpusError(f"which column holds the captions? {path} has {', '.join(names[:30])}; use --caption-column")
-    for column in (caption, options.key_column):
+
+
+def _choose_roles(path: str, names: Sequence[str], options: CorpusOptions) -> ColumnRoles:
+    captions = choose_named_columns(names, options.caption_column)
+    if not captions:
+        caption = find_usual_column(CAPTION_NAMES, names)
+        if caption is None:
+            columns = ", ".join(names[:30])
+            raise CorpusError(f"which column holds the captions? {path} has {columns}; use --caption-column")
+        captions = (caption,)
+    for column in (*captions, options.key_column):
         if column is not None and column not in names:
             raise CorpusError(f"no column {column!r}: {path} has {', '.join(names[:30])}")
     key = options.key_column or find_usual_column((*KEY_NAMES, "uid", *PATH_COLUMNS), names)
     path_column = options.media_column or find_usual_column((*PATH_COLUMNS, "url"), names)
-    return ColumnRoles(caption, find_usual_column(("uid",), names), key, path_column, "width", "height", "sha256")
+    return ColumnRoles(captions, find_usual_column(("uid",), names), key, path_column, "width", "height", "sha256")
 
 
 def list_vector_shards(spec: str, root: str, files: Sequence[VectorShard], sizes: Mapping[str, int]) -> Corpus:
     """Name and cut the shards of files; the first readable file determines the width of vectors and the columns."""
     below = find_common_root([file.path for file in files])
     names = make_shard_names([file.path.removeprefix(below).lstrip("/") for file in files])
-    schema, dim = _read_first_schema(spec, files)
     roles = files[0].roles
+    if len(roles.captions) != len(files[0].texts):
+        columns = f"{len(roles.captions)} columns of captions ({', '.join(roles.captions)})"
+        vectors = ", ".join(place.column_name for place in files[0].texts)
+        raise CorpusError(
+            f"{columns}, but {len(files[0].texts)} of text vectors ({vectors}): name one --text-column for each"
+        )
+    schema, dim = _read_first_schema(spec, files)
     absent: dict[str, Any] = {role: None for role in OPTIONAL_ROLES if getattr(roles, role) not in schema.names}
     roles = replace(roles, **absent)
-    audit_columns = {roles.caption, roles.uid, roles.key, *COLUMNS}  # the audit stores them itself
+    audit_columns = {*roles.captions, roles.uid, roles.key, *COLUMNS}  # the audit stores them itself
     types = ((field.name, find_plain_type(field.type)) for field in schema if field.name not in audit_columns)
     carried = tuple((name, stored_type) for name, stored_type in types if stored_type)
     shards: list[Shard] = []
@@ -133,12 +150,15 @@ def _read_first_schema(spec: str, files: Sequence[VectorShard]) -> tuple[pa.Sche
         try:
             with open_parquet(file.path) as table:
                 schema = table.schema_arrow
-                visual, text = (_read_width(place, table, file.path) for place in (file.visual, file.text))
+                if absent := [name for name in file.roles.captions if name not in schema.names]:
+                    columns = ", ".join(schema.names[:30])
+                    raise CorpusError(f"no column {absent[0]!r}: {file.path} has {columns}")
+                visual, *texts = (_read_width(place, table, file.path) for place in (file.visual, *file.texts))
         except (OSError, CorpusError, pa.ArrowException) as error:
             first = first or error
             continue
-        if visual != text:
-            description = f"visual vectors of {visual} numbers and text vectors of {text} numbers"
+        if widths := set(texts) - {visual}:
+            description = f"visual vectors of {visual} numbers and text vectors of {min(widths)} numbers"
             raise CorpusError(f"{file.path} has {description}: both sides must come from one model")
         if visual:
             return schema, visual

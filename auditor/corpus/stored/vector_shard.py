@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ class VectorColumn:
     column: str
 
     parts: bool = False  # whether a row may be a list of vectors, those of the parts of a caption
+
+    @property
+    def column_name(self) -> str:
+        return self.column
 
     def check(self, schema: pa.Schema, path: str) -> None:
         if self.column not in schema.names:
@@ -67,13 +71,18 @@ class StoredVectors:
 class ColumnRoles:
     """The columns of the table that have a role; the other plain columns are carried into the audit."""
 
-    caption: str
+    captions: tuple[str, ...]  # one for each source
     uid: str | None = None
     key: str | None = None
     path: str | None = None  # of the medium
     width: str | None = None
     height: str | None = None
     digest: str | None = None  # equal for equal media, in hex
+
+    @property
+    def names(self) -> list[str]:
+        columns = (*self.captions, self.uid, self.key, self.path, self.width, self.height, self.digest)
+        return [name for name in columns if name is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ class VectorStretch:
 
     first: int  # row number in the shard
     visual: StoredVectors
-    text: StoredVectors
+    texts: tuple[StoredVectors, ...]  # one for each source of captions
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class VectorShard:
     name: str
     path: str  # of the Parquet file
     visual: VectorPlace
-    text: VectorPlace
+    texts: tuple[VectorPlace, ...]  # one for each source of captions
     roles: ColumnRoles
     carried: tuple[tuple[str, str], ...] = ()  # column and Arrow type, the same for all shards
     dim: int = 0
@@ -109,7 +118,7 @@ class VectorShard:
 
     @property
     def files(self) -> set[str]:
-        places = [place.path for place in (self.visual, self.text) if isinstance(place, MatrixFile)]
+        places = [place.path for place in (self.visual, *self.texts) if isinstance(place, MatrixFile)]
         return {self.path, *places}
 
     def fingerprint(self) -> str:
@@ -129,7 +138,7 @@ class VectorShard:
         """Open the rows and their vectors. Raises ShardError if Parquet file and vectors disagree."""
         with convert_shard_errors(self.name, self.path), ExitStack() as stack:
             file = stack.enter_context(open_parquet(self.path))
-            sides = [self._side(place, file, stack) for place in (self.visual, self.text)]
+            sides = [self._side(place, file, stack) for place in (self.visual, *self.texts)]
             stop = file.metadata.num_rows if self.stop is None else self.stop
             yield OpenVectors(self._table(file, stop), self._stretches(file, sides, stop))
 
@@ -147,10 +156,10 @@ class VectorShard:
 
     def _table(self, file: pq.ParquetFile, stop: int) -> pa.Table:
         schema = file.schema_arrow
-        for needed in filter(None, (self.roles.caption, self.roles.uid)):
-            if needed not in schema.names:
+        for needed in (*self.roles.captions, self.roles.uid):
+            if needed is not None and needed not in schema.names:
                 raise ShardError(self.name, f"{os.path.basename(self.path)} has no column {needed!r}")
-        columns = dict.fromkeys([*astuple(self.roles), *(name for name, _ in self.carried)])
+        columns = dict.fromkeys([*self.roles.names, *(name for name, _ in self.carried)])
         present = [name for name in columns if name in schema.names]
         batches = read_batches(file, self.start, stop, STRETCH_ROWS, present)
         return pa.Table.from_batches(batches, pa.schema(map(schema.field, present))).combine_chunks()
@@ -164,8 +173,8 @@ class VectorShard:
         while first < stop:
             batch = next(batches, None)
             last = min(first + STRETCH_ROWS, stop) if batch is None else first + batch.num_rows
-            visual, text = (self._read(side, batch, first, last) for side in sides)
-            yield VectorStretch(first - self.start, visual, text)
+            visual, *texts = (self._read(side, batch, first, last) for side in sides)
+            yield VectorStretch(first - self.start, visual, tuple(texts))
             first = last
 
     def _read(

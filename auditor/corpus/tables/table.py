@@ -72,7 +72,7 @@ def find_table_form(path: str) -> str | None:
 def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -> TableColumns:
     """Choose the columns by the options, else by usual names. Raises CorpusError with the columns of the table."""
     columns_text = f"{table} has the columns {', '.join(map(repr, columns[:30]))}"
-    captions = choose_caption_columns(columns, options)
+    captions = choose_named_columns(columns, options.caption_column)
     roles = (options.media_column, *captions, options.key_column)
     for column in (*roles, options.start_column, options.end_column, *options.carry):
         if column is not None and column not in columns:
@@ -95,10 +95,10 @@ def choose_columns(table: str, columns: Sequence[str], options: CorpusOptions) -
     return TableColumns(media, captions, key, find_usual_column(("uid",), columns), start, end, options.carry, guessed)
 
 
-def choose_caption_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str, ...]:
-    """Return the columns that the options name; a single one may have commas in its name."""
-    with_commas = (name for name in columns if tuple(map(str.strip, name.split(","))) == options.caption_column)
-    return tuple(with_commas)[:1] or options.caption_column
+def choose_named_columns(columns: Sequence[str], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns that an option names; a single one may have commas in its name."""
+    with_commas = (column for column in columns if tuple(map(str.strip, column.split(","))) == names)
+    return tuple(with_commas)[:1] or names
 
 
 def _choose_span_columns(columns: Sequence[str], options: CorpusOptions) -> tuple[str | None, str | None]:
