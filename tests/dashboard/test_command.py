@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from auditor.cli import run_command_line
-from auditor.commands.everyday.dashboard import flatten_keys
+from auditor.commands.everyday.dashboard import FOLDER, flatten_keys
 from auditor.dashboard_settings import Settings, read_settings
 
 APP = Path(__file__).resolve().parents[2] / "dashboard" / "app.py"
@@ -22,6 +22,10 @@ def test_settings_survive_the_environment() -> None:
     assert read_settings(settings.environment()) == settings
     assert read_settings({}) == Settings()
     assert flatten_keys({"theme": {"light": {"a": 1}, "b": 2}}) == {"theme.light.a": 1, "theme.b": 2}
+
+
+def test_the_command_starts_the_pages_of_this_checkout() -> None:
+    assert FOLDER == APP.parent and (FOLDER / "server.py").is_file() and (FOLDER / "theme.toml").is_file()
 
 
 def test_the_command_fails_in_one_line(

@@ -18,7 +18,7 @@ from auditor.dashboard_settings import Settings
 from auditor.errors import AuditorError
 from auditor.terminal import print_line
 
-FOLDER = Path(__file__).resolve().parents[2] / "dashboard"
+FOLDER = Path(__file__).resolve().parents[3] / "dashboard"
 PATIENCE = 5.0  # seconds for the server to end
 
 
