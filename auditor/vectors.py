@@ -99,6 +99,12 @@ class MediaVectors:
         return np.where(self.mask, cosine, np.float32(-np.inf))
 
 
+def normalize_rows(vectors: npt.ArrayLike) -> Floats:
+    """Unit vectors; zeros stay zero."""
+    rows = np.asarray(vectors, np.float32)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12), np.float32)
+
+
 def take_rows(values: Floats, rows: Ints) -> Floats:
     """These rows, which must ascend; the same array, not a copy, if they are all rows."""
     return values if len(rows) == len(values) else values[rows]
@@ -117,8 +123,7 @@ def build_media_vectors(frames: Floats, counts: Ints, *, keep: bool) -> MediaVec
     """
     if not len(counts):
         return MediaVectors(np.zeros((0, frames.shape[1]), np.float32))
-    means = average_frames(frames, counts)
-    visual = (means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    visual = normalize_rows(average_frames(frames, counts))
     return MediaVectors(visual, *pad_frames(frames, counts)) if keep else MediaVectors(visual)
 
 

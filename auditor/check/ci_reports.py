@@ -3,13 +3,13 @@
 Names and captions of a corpus are escaped: none of them can be markup, or a command to GitHub.
 """
 
-import html
 import os
 import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from auditor.check.check_audit import BudgetResult, LimitResult
+from auditor.report.dataset_card import escape_markdown
 from auditor.report.findings import Finding, describe_example
 
 WORST = 10  # findings in the summary
@@ -72,10 +72,9 @@ def build_summary(check: BudgetResult, findings: Sequence[Finding]) -> str:
 
 def _build_table(rows: Sequence[dict[str, str]]) -> str:
     head = list(rows[0])
-    lines = [head, ["---"] * len(head), *([_escape_cell(row[name]) for name in head] for row in rows)]
+    lines = [
+        head,
+        ["---"] * len(head),
+        *([escape_markdown(CONTROLS.sub(" ", row[name])) for name in head] for row in rows),
+    ]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _escape_cell(value: str) -> str:
-    text = html.escape(CONTROLS.sub(" ", value), quote=False)
-    return re.sub(r"([\\`*_\[\]#|!~@:$])", r"\\\1", text)

@@ -11,7 +11,7 @@ import numpy as np
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.json_validation import NUMBER, SCORE_AGAIN, CompleteShape, read_valid_json
 from auditor.errors import AuditorError
-from auditor.vectors import Floats, MediaVectors
+from auditor.vectors import Floats, MediaVectors, normalize_rows
 
 
 class HeadFileError(AuditorError):
@@ -66,7 +66,7 @@ def load_stored_head(folder: Folder) -> StoredHead | None:
     try:
         config = read_valid_json(folder, "head/config.json", HEAD_SHAPE, SCORE_AGAIN)
         tensors = load(folder.read_bytes("head/head.safetensors"))
-        visual, text = (normalize_prototypes(tensors[bank]) for bank in ("visual", "text"))
+        visual, text = (normalize_rows(tensors[bank]) for bank in ("visual", "text"))
         if visual.ndim != 2 or visual.shape != text.shape:
             raise ValueError(f"prototypes of the shapes {visual.shape} and {text.shape}")
         return StoredHead(visual, text, config["head"])
@@ -74,11 +74,6 @@ def load_stored_head(folder: Folder) -> StoredHead | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise HeadFileError(f"the head of {folder.url} cannot be read: {error}") from None
-
-
-def normalize_prototypes(vectors: Any) -> Floats:
-    prototypes = np.asarray(vectors, np.float32)
-    return np.asarray(prototypes / np.maximum(np.linalg.norm(prototypes, axis=-1, keepdims=True), 1e-12), np.float32)
 
 
 def compute_belief_masses(cosines: Floats, settings: dict[str, Any], center: float) -> list[PrototypeBelief]:

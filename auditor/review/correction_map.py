@@ -1,4 +1,4 @@
-"""A correction of p_mismatch fitted to labels: a monotone map with three parameters, or none. NumPy only.
+"""A correction of p_mismatch fitted to labels: a monotone map with three parameters, or none.
 
     p' = sigmoid(shift + slope * logit(p) - score_weight * z)
 
@@ -24,7 +24,6 @@ EXPECTED = np.array([0.0, 0.3, 1.0])  # prior mean of shift, slope and score wei
 PRIOR_SPREAD = np.array([8.0, 0.5, 0.3])  # ... and their prior standard deviations
 FEWEST = 20  # labels
 GAIN = 4.0  # smallest gain in twice the log-likelihood: exceeded by chance in 5% for about one free parameter
-STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class Correction:
     def z(self, kind: str, score: npt.ArrayLike) -> Doubles:
         return np.asarray((np.asarray(score, np.float64) - self.mean[kind]) / self.spread[kind])
 
-    def resample(self, count: int, seed: int = 0) -> Doubles:
+    def resample(self, count: int) -> Doubles:
         """(count, 3): shifts, slopes and score weights drawn from the posterior."""
-        drawn = np.random.default_rng(seed).multivariate_normal(self.weights, np.array(self.covariance), count)
+        drawn = np.random.default_rng(0).multivariate_normal(self.weights, np.array(self.covariance), count)
         return np.asarray(np.maximum(drawn, [-np.inf, 0, 0]))
 
 
@@ -105,35 +104,16 @@ def compute_curvature(weights: Doubles, x: Doubles, label_weights: Doubles) -> D
 
 
 def fit_weights(x: Doubles, y: Doubles, label_weights: Doubles) -> Doubles:
-    """Maximum a posteriori weights; slope and score weight are fixed at zero if they would be negative."""
-    free = np.ones(3, bool)
-    for _ in range(3):
-        weights = maximize_posterior(x, y, label_weights, free)
-        below = free & (weights < 0) & np.array([False, True, True])
-        if not below.any():
-            break
-        free &= ~below
-    return weights
+    """Maximum a posteriori weights; slope and score weight are not negative."""
+    from scipy.optimize import minimize
 
+    def compute_loss(weights: Doubles) -> tuple[float, Doubles]:
+        distance = (weights - EXPECTED) / PRIOR_SPREAD
+        residuals = label_weights * (y - predict_mismatch(weights, x))
+        log_likelihood = compute_log_likelihood(weights, x, y, label_weights)
+        return float(distance @ distance) / 2 - log_likelihood, distance / PRIOR_SPREAD - x.T @ residuals
 
-def maximize_posterior(x: Doubles, y: Doubles, label_weights: Doubles, free: npt.NDArray[np.bool_]) -> Doubles:
-    """Newton's method with step halving."""
-    weights = np.where(free, EXPECTED, 0.0)
-    hold = 1 / PRIOR_SPREAD**2
-
-    def goal(candidate: Doubles) -> float:
-        penalty = float((hold * (candidate - EXPECTED) ** 2)[free].sum()) / 2
-        return compute_log_likelihood(candidate, x, y, label_weights) - penalty
-
-    for _ in range(STEPS):
-        slope = x.T @ (label_weights * (y - predict_mismatch(weights, x))) - hold * (weights - EXPECTED)
-        curve = compute_curvature(weights, x, label_weights)
-        step = np.zeros(3)
-        step[free] = np.linalg.solve(curve[np.ix_(free, free)], slope[free])
-        size = 1.0
-        while goal(weights + size * step) < goal(weights) and size > 1e-6:
-            size /= 2
-        weights = weights + size * step
-        if np.abs(size * step).max() < 1e-8:
-            break
-    return weights
+    bounds = [(None, None), (0, None), (0, None)]
+    options = {"ftol": 1e-14, "gtol": 1e-9}
+    fit = minimize(compute_loss, EXPECTED, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return np.asarray(fit.x)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -113,9 +113,13 @@ def check_video_decoders() -> Iterator[CheckResult]:
     if find_version("av") is None:
         yield CheckResult("decode video", "note", "needs PyAV; pip install 'pau-auditor[model]'")
         return
+    from PIL import Image
+
+    from auditor.demo.scene_clips import encode_mp4
+    from auditor.demo.scenes import SIDE
     from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec
 
-    data = make_tiny_clip()
+    data = encode_mp4(Image.new("RGB", (SIDE, SIDE), (50 * level,) * 3) for level in range(4))
     with DecoderPool(PixelSpec(size=(8, 8)), frames=2, workers=1) as pool:
         ((_, result),) = pool.map([(None, data, "video")])
     if isinstance(result, Decoded):
@@ -137,22 +141,6 @@ def check_decord(data: bytes) -> CheckResult:
         problem = f"does not decode ({type(error).__name__}): only PyAV decodes videos"
         return CheckResult("decode by decord", "note", problem)
     return CheckResult("decode by decord", "ok", "it works")
-
-
-def make_tiny_clip() -> bytes:
-    import av
-    import numpy as np
-
-    buffer = io.BytesIO()
-    with av.open(buffer, "w", format="mp4") as container:
-        stream: Any = container.add_stream("libx264" if "libx264" in av.codecs_available else "mpeg4", rate=8)
-        stream.width = stream.height = 32
-        stream.pix_fmt = "yuv420p"
-        for level in range(4):
-            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 50 * level, dtype=np.uint8), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return buffer.getvalue()
 
 
 def check_gpu() -> Iterator[CheckResult]:

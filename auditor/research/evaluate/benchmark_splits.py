@@ -21,7 +21,7 @@ from auditor.research.retrieval.recall import Array, EmbeddingSet
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import MakeEngine, make_local_engine
 from auditor.sweep.sweep_config import SweepConfig
-from auditor.vectors import Floats, MediaVectors, concatenate_media
+from auditor.vectors import MediaVectors, concatenate_media, normalize_rows
 from model.backbone import Backbone
 
 Strings = npt.NDArray[np.str_]
@@ -114,11 +114,6 @@ def read_shard_embeddings(folder: Folder, shard: str) -> ShardEmbeddings:
         text=normalize_rows(embeddings.text),
         failed=list_failed_media(embeddings.facts),
     )
-
-
-def normalize_rows(vectors: Floats) -> Floats:
-    """Unit vectors in float32; the zeros of padding stay zero."""
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12), np.float32)
 
 
 def format_media_key(key: str, start: float | None, end: float | None) -> str:

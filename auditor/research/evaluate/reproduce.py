@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from auditor.audit_folder.manifest import format_current_time
 from auditor.report.charts import draw_bar_figure, draw_line_figure
 from auditor.research.evaluate.benchmark_evaluation import VALIDATION_MEDIA, save_results
 from auditor.research.evaluate.benchmark_splits import (
@@ -160,7 +160,7 @@ def build_results(
         "format": 1,
         "table": table,
         "benchmark": config.benchmark,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": format_current_time(),
         "data": {"source": config.data, "test_split": config.test_split, "media_and_captions": parts},
         **vars(findings),
         "paper": paper,

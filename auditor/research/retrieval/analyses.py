@@ -142,14 +142,11 @@ def compute_recall_by_bin(scores: Array, hit: Array, bins: int = 10) -> list[dic
 
 def compute_auroc(scores: Array, wrong: Array) -> float:
     """Probability that a wrong item scores higher than a right one, with ties as half; NaN if one kind is missing."""
-    from scipy.stats import rankdata
+    from scipy.stats import mannwhitneyu
 
-    rank = rankdata(scores)
     bad = wrong > 0.5
-    positives, negatives = int(bad.sum()), int((~bad).sum())
-    if not positives or not negatives:
-        return float("nan")
-    return float((rank[bad].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    pairs = int(bad.sum()) * int((~bad).sum())
+    return float(mannwhitneyu(scores[bad], scores[~bad]).statistic) / pairs if pairs else float("nan")
 
 
 def fit_decreasing(x: Array, y: Array) -> tuple[Array, Array]:
@@ -171,14 +168,14 @@ def measure_failure_prediction(data: EmbeddingSet, orders: Mapping[str, ItemScor
     return measures
 
 
-def calibrate_recall(scores: Array, hit: Array, seed: int = 0) -> dict[str, Any]:
+def calibrate_recall(scores: Array, hit: Array) -> dict[str, Any]:
     """How well a score predicts success: a non-increasing fit on one half of the queries, evaluated on the other.
 
     `auroc` is that of failures. The score is useful if `brier` is below `brier_constant`, the Brier score of always
     predicting the mean. `expected_error` is the mean difference of predicted and observed recall over ten bins.
     """
     answered = np.flatnonzero(~np.isnan(hit))
-    shuffled = np.random.default_rng(seed).permutation(answered)
+    shuffled = np.random.default_rng(0).permutation(answered)
     half = len(shuffled) // 2
     fit, test = shuffled[:half], shuffled[half:]
     knots, values = fit_decreasing(scores[fit], hit[fit])

@@ -6,17 +6,15 @@ cannot be computed, `EccvError` says why.
 """
 
 import importlib
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from auditor.corpus.caption_text import parse_record
 from auditor.corpus.corpus_files import is_url
-from auditor.corpus.file_names import split_key
-from auditor.corpus.open_corpus import CorpusError, Shard
-from auditor.corpus.tar_archive import open_tar
-from auditor.corpus.tar_index import NotATarError
+from auditor.corpus.open_corpus import CorpusError, CorpusOptions, Shard
 from auditor.errors import AuditorError
 from auditor.research.retrieval.recall import Array, EmbeddingSet
 
@@ -79,14 +77,10 @@ def read_caption_ids(shard: Shard) -> dict[str, list[Any]]:
     path = str(getattr(shard, "path", ""))
     if is_url(path):
         raise EccvError("caption ids are read from shards on this machine, and these are remote")
-    ids_by_key: dict[str, list[Any]] = {}
+    with_ids: Any = replace(shard, options=CorpusOptions(carry=("caption_ids",)))  # type: ignore[type-var]
     try:
-        with open_tar(path) as tar:
-            for member in tar.index().members:
-                key, extension = split_key(member.name) or ("", "")
-                if extension == "json":
-                    ids = (parse_record(tar.read(member.offset, member.size)) or {}).get("caption_ids")
-                    ids_by_key[key] = ids if isinstance(ids, list) else []
-    except (OSError, CorpusError, NotATarError) as error:
+        with with_ids.open() as opened:
+            records = {sample.key: json.loads(sample.carried[0]) for sample in opened.samples}
+    except CorpusError as error:
         raise EccvError(f"caption ids of {path} cannot be read: {error}") from None
-    return ids_by_key
+    return {key: ids if isinstance(ids := record["caption_ids"], list) else [] for key, record in records.items()}
