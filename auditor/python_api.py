@@ -14,8 +14,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-import pyarrow as pa
-
 from auditor.audit_folder.fault_records import Fault, write_faults
 from auditor.audit_folder.tag_estimates import Tag, list_tags
 from auditor.check.check_audit import check_audit
@@ -28,7 +26,7 @@ from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.tables.data_frame import is_data_frame, write_data_frame
 from auditor.errors import AuditError
 from auditor.keep.recommended import recommend_rules
-from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
+from auditor.keep.rule_effects import fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset import Subset
 from auditor.keep.thresholds import SHOWN, Cut, Cuts, choose_cut, compute_cuts, count_pairs
 from auditor.keep.uncertainty_cuts import choose_uncertainty_cut, measure_cuts
@@ -39,7 +37,7 @@ from auditor.query.compare import Comparison, compare_audits
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import compute_density, compute_histogram, compute_percentiles
 from auditor.query.explain import explain_row
-from auditor.query.join_columns import JoinResult, Which, join_columns
+from auditor.query.join_columns import join_columns
 from auditor.query.rules import KeepRules, Rules, with_rules
 from auditor.query.sandbox import Limits, QueryError
 from auditor.query.search import search
@@ -66,12 +64,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def make_method(function: Callable[Concatenate[AuditDatabase, P], T]) -> Callable[Concatenate["Audit", P], T]:
+def make_method(
+    function: Callable[Concatenate[AuditDatabase, P], T], *, adds_columns: bool = False
+) -> Callable[Concatenate["Audit", P], T]:
     """Make a function of a database a method of `Audit` with the same arguments, result and docstring."""
 
     @wraps(function)
     def method(audit: "Audit", /, *arguments: P.args, **options: P.kwargs) -> T:
         result = function(audit.database, *arguments, **options)
+        if adds_columns:
+            audit._reopen()
         if isinstance(result, NotebookView):
             object.__setattr__(result, "database", audit.database)  # also of a frozen dataclass
         return result
@@ -235,34 +237,16 @@ class Audit(NotebookView):
         """Estimate, for each cut-off of p_mismatch, how many pairs it removes and how many mismatches it catches."""
         return Cuts(compute_cuts(count_pairs(self.database, where), at))
 
-    def choose_cut(
-        self, *, lose_at_most: float | None = None, expect_precision: float | None = None, where: str | None = None
-    ) -> Cut:
-        """Choose the cut-off that removes the most within a limit; keep(max_p_mismatch=float(cut)) applies it."""
-        pairs = count_pairs(self.database, where)
-        return choose_cut(pairs, lose_at_most=lose_at_most, expect_precision=expect_precision)
-
+    choose_cut = make_method(choose_cut)
     measure_cuts = make_method(measure_cuts)
     choose_uncertainty_cut = make_method(choose_uncertainty_cut)
     recommend_rules = make_method(recommend_rules)
-
-    def rule_effects(self, rules: Rules | Mapping[str, Any]) -> RuleEffects:
-        """Count what each rule removes alone and all rules together, with expected precision and loss."""
-        return measure_rule_effects(self.database, Rules.of(rules))
-
-    def nearest_cut(self, rules: Rules | Mapping[str, Any], rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
-        """Return the usable rows nearest to the threshold of one bound: (just kept, just removed)."""
-        return fetch_rows_near_cut(self.database, Rules.of(rules), rule, n)
+    rule_effects = make_method(measure_rule_effects)
+    nearest_cut = make_method(fetch_rows_near_cut)
 
     # -- added columns -------------------------------------------------------------------------------------------
 
-    def join(
-        self, table: str | Path, on: str, *, prefix: str = "", which: Which | None = None, force: bool = False
-    ) -> JoinResult:
-        """Add the columns of a Parquet or CSV file, matched by uid or key."""
-        result = join_columns(self.database, str(table), on, prefix=prefix, which=which, force=force)
-        self._reopen()
-        return result
+    join = make_method(join_columns, adds_columns=True)
 
     def apply(
         self,

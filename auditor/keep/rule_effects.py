@@ -16,6 +16,7 @@ With `per_medium`, rules decide on media instead of captions; the captions of a 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -131,9 +132,10 @@ def conjoin_clauses(clauses: Clauses) -> str:
     return " AND ".join(f"({sql})" for sql in clauses.values())
 
 
-def measure_rule_effects(database: AuditDatabase, rules: Rules) -> RuleEffects:
-    """Count rows by the combination of rules they meet, in one pass; the rest is arithmetic on a few groups."""
-    clauses = build_clauses(database, rules)
+def measure_rule_effects(database: AuditDatabase, rules: Rules | Mapping[str, Any]) -> RuleEffects:
+    """Count what each rule removes alone and all rules together, with expected precision and loss."""
+    # one pass counts the rows by the combination of rules that they meet; the rest is arithmetic on a few groups
+    clauses = build_clauses(database, Rules.of(rules))
     names = [f"c{i}" for i in range(len(clauses))]
     columns = ", ".join(f"coalesce({sql}, FALSE) AS {name}" for name, sql in zip(names, clauses.values(), strict=True))
     groups = database.run(
@@ -174,9 +176,11 @@ def build_reason_sql(clauses: Clauses) -> str:
     return f"CASE WHEN status <> 'ok' THEN status ELSE concat_ws(', ', {failed or 'NULL'}) END"
 
 
-def fetch_rows_near_cut(database: AuditDatabase, rules: Rules, rule: str, n: int = 10) -> tuple[pa.Table, pa.Table]:
+def fetch_rows_near_cut(
+    database: AuditDatabase, rules: Rules | Mapping[str, Any], rule: str, n: int = 10
+) -> tuple[pa.Table, pa.Table]:
     """The usable rows nearest to the cut of a bound: (just kept, just removed), nearest first."""
-    bounds = rules.bounds()
+    bounds = Rules.of(rules).bounds()
     if rule not in bounds:
         raise RuleError(f"{rule} is not a bound that is set: {', '.join(bounds) or 'none'}")
     column, comparison, threshold = bounds[rule]

@@ -93,7 +93,7 @@ class PairCounts:
 
 
 def count_pairs(database: AuditDatabase, where: str | None = None) -> PairCounts:
-    models = load_mismatch_models(database.manifest.get("statistics") or {})
+    models = load_mismatch_models(database.statistics)
     scores = [part.score for model in models.values() for part in (model, *model.groups.values())]
     width = min((float(np.ptp(score)) for score in scores), default=1.0) / SCORE_STEPS or 1.0
     group = "calibration_group" if any(model.groups for model in models.values()) else "NULL"
@@ -224,9 +224,15 @@ def check_shares(**limits: float | None) -> None:
 
 
 def choose_cut(
-    source: PairCounts | AuditDatabase, *, lose_at_most: float | None = None, expect_precision: float | None = None
+    source: PairCounts | AuditDatabase,
+    *,
+    lose_at_most: float | None = None,
+    expect_precision: float | None = None,
+    where: str | None = None,  # of a database
 ) -> Cut:
     """The cut-off that removes the most within the limits, or the one that removes nothing.
+
+    keep(max_p_mismatch=float(cut)) applies it.
 
     `lose_at_most` holds with 95% confidence: the upper end of the interval of the share of good pairs lost stays below
     it. `expect_precision` is an expectation: the expected share of mismatched pairs among the removed.
@@ -235,7 +241,7 @@ def choose_cut(
     if lose_at_most is None and expect_precision is None:
         raise ThresholdError("set a limit for the cut: lose_at_most or expect_precision")
     chosen = None
-    for cut in reversed(compute_cuts(source if isinstance(source, PairCounts) else count_pairs(source))):
+    for cut in reversed(compute_cuts(source if isinstance(source, PairCounts) else count_pairs(source, where))):
         loses = lose_at_most is not None and cut.lost_high > lose_at_most
         imprecise = expect_precision is not None and cut.precision is not None and cut.precision < expect_precision
         if loses or imprecise:

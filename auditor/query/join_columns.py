@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import duckdb
@@ -92,9 +93,16 @@ class JoinResult:
 
 
 def join_columns(
-    database: AuditDatabase, path: str, on: str, *, prefix: str = "", which: Which | None = None, force: bool = False
+    database: AuditDatabase,
+    path: str | Path,
+    on: str,
+    *,
+    prefix: str = "",
+    which: Which | None = None,
+    force: bool = False,
 ) -> JoinResult:
-    """Add the columns of a Parquet or CSV file to an audit; `which` row to use if several have the same key."""
+    """Add the columns of a Parquet or CSV file, matched by uid or key; `which` row if several have the same key."""
+    path = str(path)
     if on not in ("uid", "key"):
         raise JoinError(f"join on uid or key, not on {on!r}")
     if which not in ("first", "last", None):

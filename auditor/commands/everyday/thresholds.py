@@ -1,7 +1,7 @@
 """`auditor thresholds`: show what each cut-off of p_mismatch or of an uncertainty removes, and what it costs."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @option("--expect-precision", type=SHARE, help="Show only the cut-off whose removed pairs have this precision.")
 @where_option
 @output_options
-def command(
-    audit: str, by: str, cut_offs: tuple[str, ...], where: str | None, output: Output, **goal: float | None
-) -> None:
+def command(audit: str, by: str, cut_offs: tuple[str, ...], where: str | None, output: Output, **goal: Any) -> None:
     """Show the effect of removing the pairs of AUDIT with p_mismatch >= cut, for each cut-off, with 90% intervals.
 
     mismatched: expected share of mismatched pairs among those removed. caught: share of all mismatched pairs that is
