@@ -52,7 +52,7 @@ def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
     if lose_at_most is not None or expect_precision is not None:
         column = (None if is_ranked(rules) else rules.pop("by", None)) or "p_mismatch"
         limits = {"lose_at_most": lose_at_most, "expect_precision": expect_precision, "where": rules.get("where")}
-        rules[f"max_{column}"] = choose_limit(audit, column, limits, rules.get(f"max_{column}"))
+        rules[f"max_{column}"] = apply_promise(audit, column, limits, rules.get(f"max_{column}"))
     maxima, minima = parse_column_limits("max", rules.pop("at_most")), parse_column_limits("min", rules.pop("at_least"))
     return {**rules, "max": maxima, "min": minima}
 
@@ -102,7 +102,7 @@ def parse_column_limits(end: str, texts: tuple[str, ...]) -> dict[str, float]:
     return limits
 
 
-def choose_limit(audit: "Audit", column: str, limits: dict[str, Any], limit: str | None) -> float:
+def apply_promise(audit: "Audit", column: str, limits: dict[str, Any], limit: str | None) -> float:
     """The cut-off of a column for the promised loss or precision of the rows that `where` selects."""
     choose = audit.choose_cut if column == "p_mismatch" else partial(audit.choose_uncertainty_cut, column)
     cut = float(choose(**limits))

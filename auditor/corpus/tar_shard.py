@@ -75,11 +75,11 @@ class TarShard:
 
 def group_tar_members(index: TarIndex, path: str) -> dict[tuple[str, int], dict[str, SampleFile]]:
     """Group members by (key, occurrence), then by extension; `path` is the path of the tar."""
-    files = (SampleFile(m.name, path, m.offset, m.size, _find_defect(m)) for m in index.members)
+    files = (SampleFile(m.name, path, m.offset, m.size, _describe_damage(m)) for m in index.members)
     return group_sample_files(files)
 
 
-def _find_defect(member: TarMember) -> str | None:
+def _describe_damage(member: TarMember) -> str | None:
     if not member.regular:
         return f"{escape_name(member.name)} is a link or a sparse file, not a regular member"
     if member.present < member.size:

@@ -33,7 +33,7 @@ LONGEST_TEXT = 240  # characters of a caption or a cell
 
 
 def render_view(title: str, **parts: Any) -> str:
-    template = report.load_template("notebook.html", limit_text)
+    template = report.load_template("notebook.html", shorten_value)
     return template.render(style=read_view_style(), view={"title": title, **parts})
 
 
@@ -44,7 +44,7 @@ def read_view_style() -> Markup:
     return Markup(".auditor-view {\n" + "".join(path.read_text(encoding="utf-8") for path in paths) + "}\n")
 
 
-def limit_text(value: Any) -> Any:
+def shorten_value(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup) and len(value) > LONGEST_TEXT:
         value = f"{value[:LONGEST_TEXT]}…"
     return report.replace_control_characters(value)

@@ -48,5 +48,5 @@ def compare_reviewers(marks: Iterable[Mapping[str, Any]]) -> list[ReviewerAgreem
     return sorted(agreements, key=lambda agreement: -agreement.rows)
 
 
-def measure_agreement(database: AuditDatabase) -> list[ReviewerAgreement]:
+def compare_all_reviewers(database: AuditDatabase) -> list[ReviewerAgreement]:
     return compare_reviewers(database.rows("SELECT reviewer, uid, caption_index, mark FROM reviews"))

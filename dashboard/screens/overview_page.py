@@ -58,7 +58,7 @@ def show_finding(finding: Finding) -> None:
             st.code(finding.advice, language="bash", wrap_lines=True)
 
 
-def show_pictures(findings: Findings) -> None:
+def show_clearest_examples(findings: Findings) -> None:
     """Show the clearest example of each finding, then the next ones."""
     rank = max((len(finding.examples) for finding in findings), default=0)
     examples = [(f.title, f.examples[i]) for i in range(rank) for f in findings if len(f.examples) > i]
@@ -135,7 +135,7 @@ show_numbers(summary)
 show_mismatches()
 show_ambiguity()
 with strip:
-    show_pictures(findings)
+    show_clearest_examples(findings)
 with st.expander("How this audit was made"):
     manifest = {name: database.manifest.get(name) for name in MANIFEST_PARTS}
     st.code(json.dumps(manifest, indent=1), language="json", height=400)

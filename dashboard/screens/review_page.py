@@ -13,7 +13,7 @@ from auditor.query.sandbox import QueryError
 from auditor.review.certificate import certify
 from auditor.review.label_sample import count_labels, fetch_sample_marks, read_label_sample
 from auditor.review.review_queues import CERTIFICATION, MOST, QueueRow, fetch_queue, fetch_reviewer_marks, list_queues
-from auditor.review.reviewer_agreement import measure_agreement
+from auditor.review.reviewer_agreement import compare_all_reviewers
 from dashboard.audit_source import open_first_audit
 from dashboard.caption_editor import list_choices, list_sentences
 from dashboard.display_text import (
@@ -108,7 +108,7 @@ def show_certificate(name: str) -> None:
 
 
 def show_reviewer_agreement() -> None:
-    agreements = measure_agreement(database)
+    agreements = compare_all_reviewers(database)
     if not agreements:
         st.caption("Two reviewers must mark the same rows before their agreement can be measured.")
         return

@@ -101,7 +101,7 @@ def compute_objective(
     learner: Learner, pairs: TrainingPairs, embedded: EmbeddedPairs, processes: ProcessGroup
 ) -> tuple[Tensor, LossTerms]:
     """The loss over the pairs of all processes; every process computes the whole loss."""
-    frames, mask = gather_frames(embedded.frames, pairs.mask.to(embedded.frames.device), processes)
+    frames, mask = gather_padded_frames(embedded.frames, pairs.mask.to(embedded.frames.device), processes)
     text, numbers, weights = (processes.gather(t) for t in (embedded.text, pairs.numbers, pairs.weights))
     temporal = learner.backbone.temporal
     visual = pool_frames(frames, mask) if temporal is None else temporal.pool(frames, mask)  # (N, D)
@@ -128,7 +128,7 @@ def weigh_terms(
     return total, LossTerms(*(value.item() for value in reported))
 
 
-def gather_frames(frames: Tensor, mask: Tensor, processes: ProcessGroup) -> tuple[Tensor, Tensor]:
+def gather_padded_frames(frames: Tensor, mask: Tensor, processes: ProcessGroup) -> tuple[Tensor, Tensor]:
     """Frames and masks of all processes, padded to the longest video of any process."""
     longest = max(processes.share(frames.shape[1]))
     missing, unmasked = longest - frames.shape[1], longest - mask.shape[1]

@@ -32,7 +32,7 @@ FIRST_LAYERS = re.compile(
 
 def start_backbone(config: TrainConfig, device: str) -> Backbone:
     if config.model.endswith(".json"):
-        return build_scratch_backbone(Path(config.model), device, config.seed)
+        return build_backbone(read_model_config(Path(config.model)), config.model, device, config.seed)
     if not config.model.startswith(LOCAL_PREFIX) and Path(config.model).is_dir():
         return load_model(config.model, device).backbone
     return load_backbone(config.model, device, config.seed)
@@ -69,12 +69,8 @@ def add_temporal(config: TrainConfig, backbone: Backbone) -> None:
     backbone.temporal.requires_grad_(config.train != "prototypes")
 
 
-def build_scratch_backbone(path: Path, device: str, seed: int) -> Backbone:
-    """A model with random weights from an open_clip configuration: `model_cfg` and an optional `preprocess_cfg`."""
-    return build_backbone(read_model_config(path), str(path), device, seed)
-
-
 def build_backbone(config: dict[str, Any], spec: str, device: str, seed: int = 0) -> Backbone:
+    """A model with random weights from an open_clip configuration: `model_cfg` and an optional `preprocess_cfg`."""
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]), quiet_loading():
         (Path(folder) / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
         torch.manual_seed(seed)

@@ -7,7 +7,6 @@ tenths, and calibration. The caller gives the engine that sweeps the shards: thi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from auditor.audit_folder.folder import split_target
+from auditor.audit_folder.manifest import format_current_time
 from auditor.corpus.open_corpus import Shard
 from auditor.research.evaluate.benchmark_splits import (
     BenchmarkSplit,
@@ -67,10 +67,10 @@ def evaluate_benchmark(
     validation = sweep_validation(config, name, protocol, sweep_split)
     source = "of the checkpoint" if head else f"fitted on {(validation or test).name} without labels"
     head = head or fit_head((validation or test).data, config.seed)
-    u = compute_uncertainty(head, test.data)
+    u = compute_item_uncertainty(head, test.data)
     rerank, betas = None, None
     if validation:
-        of_validation = compute_uncertainty(head, validation.data)
+        of_validation = compute_item_uncertainty(head, validation.data)
         # With the protocol's own count, which decides how ties of equal sentences score (MSVD has many).
         keys, collapse = validation.keys.tolist(), protocol.collapse_texts
         rerank = fit_beta(keys, validation.data, of_validation, collapse_texts=collapse)
@@ -79,7 +79,7 @@ def evaluate_benchmark(
     return {
         "format": FORMAT,
         "benchmark": config.benchmark,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": format_current_time(),
         "model": {
             "spec": backbone.spec,
             "fingerprint": backbone.fingerprint,
@@ -148,7 +148,7 @@ def make_fit_pairs(media: MediaVectors, text: Array) -> FitPairs:
 
 
 @torch.no_grad()
-def compute_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
+def compute_item_uncertainty(head: PrototypeHead, data: EmbeddingSet) -> ItemScores:
     device = head.visual.device
     visual = compute_uncertainty_of_media(head, data.media)
     text = head.uncertainty_text(torch.from_numpy(data.text).to(device))

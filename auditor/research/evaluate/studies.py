@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.research.evaluate.benchmark_evaluation import compute_uncertainty, fit_audit_head, fit_head
+from auditor.research.evaluate.benchmark_evaluation import compute_item_uncertainty, fit_audit_head, fit_head
 from auditor.research.evaluate.benchmark_splits import EvaluationError
 from auditor.research.evaluate.projection_training import (
     FeaturePairs,
@@ -84,11 +84,11 @@ class Study:
     def score_test(self, model: Projections) -> tuple[EmbeddingSet, ItemScores]:
         """The test part, embedded by a model, and the uncertainties of its head."""
         data = model.embed(self.test)
-        return data, compute_uncertainty(model.head, data)
+        return data, compute_item_uncertainty(model.head, data)
 
     def audit_test(self) -> ItemScores:
         """u from an audit of the test part: prototypes fitted on its own pairs, as embedded by the backbone."""
-        return compute_uncertainty(fit_audit_head(self.frozen, self.captions, self.logit_scale), self.frozen)
+        return compute_item_uncertainty(fit_audit_head(self.frozen, self.captions, self.logit_scale), self.frozen)
 
 
 def recall_reranked(
@@ -96,7 +96,7 @@ def recall_reranked(
 ) -> tuple[RetrievalResult, dict[str, float]]:
     """Recall after equation 8 with the uncertainties of `uncertainty_model`, and the betas from the validation part."""
     validation, test = model.embed(study.validation), model.embed(study.test)
-    u = compute_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.validation))
+    u = compute_item_uncertainty(uncertainty_model.head, uncertainty_model.embed(study.validation))
     keys = [f"validation {i}" for i in range(len(validation.visual))]
     rerank = fit_beta(keys, validation, u)
     result = compute_recall(rerank.apply((), test, study.score_test(uncertainty_model)[1]))
@@ -120,7 +120,7 @@ def study_correlation(study: Study) -> StudyFindings:
             [correlate_training_mean(study, model) for model in models]
         ),
         "fitted on frozen embeddings": average_runs(
-            [analyses.correlate_scores(compute_uncertainty(head, study.frozen), h) for head in heads]
+            [analyses.correlate_scores(compute_item_uncertainty(head, study.frozen), h) for head in heads]
         ),
     }
     rows = [{"head": name, **row} for name, row in correlations.items()]
