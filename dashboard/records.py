@@ -26,8 +26,7 @@ Item = TypeVar("Item")
 
 def estimated_kinds(database: AuditDatabase) -> dict[str, dict[str, Any]]:
     """The statistics of the kinds whose share of mismatched pairs was estimated."""
-    statistics = database.manifest.get("statistics") or {}
-    return {kind: s for kind, s in statistics.items() if s and s.get("histogram") and s.get("pi0") is not None}
+    return {kind: s for kind, s in database.statistics.items() if s and s.get("histogram") and s.get("pi0") is not None}
 
 
 def cell_ranges(density: Density, cell: str) -> dict[str, list[str]]:

@@ -54,7 +54,7 @@ def read_lines(folder: Folder, name: str) -> list[bytes]:
 
 
 def read_lines_version(folder: Folder, name: str) -> str:
-    """Return a version that changes with each new entry of a local audit; empty for a remote audit."""
+    """Return a version that changes with each new entry of a local audit; empty without one, or for a remote audit."""
     if folder.local:
         with contextlib.suppress(OSError):
             status = os.stat(folder.path(f"{name}.jsonl"))

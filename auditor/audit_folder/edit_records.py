@@ -12,13 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from auditor.audit_folder.appended_lines import (
-    append_entries,
-    find_user_name,
-    format_time,
-    read_lines,
-    read_lines_version,
-)
+from auditor.audit_folder.appended_lines import append_entries, find_user_name, format_time, read_lines
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.regular_files import parse_json
@@ -101,11 +95,6 @@ def read_edits(folder: Folder) -> list[CaptionEdit]:
     """Read all edits in the order of their times; truncated or malformed lines are skipped."""
     edits = [edit for line in read_lines(folder, NAME) if (edit := parse_edit_line(line))]
     return sorted(edits, key=lambda edit: edit.time)
-
-
-def read_edits_version(folder: Folder) -> str:
-    """Return a version that changes with each edit of a local audit; empty if there is none, or for a remote audit."""
-    return read_lines_version(folder, NAME)
 
 
 def parse_edit_line(line: bytes) -> CaptionEdit | None:

@@ -17,6 +17,8 @@ from auditor.audit_folder import arrow_schema
 from auditor.audit_folder.folder import Folder
 from auditor.vectors import Bools, Floats, Ints, MediaVectors, PartVectors, pad_frames, take_rows
 
+REFERENCE = "reference.parquet"  # the pairs that scoring compares all others with
+
 
 def name_embeddings_file(shard: str) -> str:
     return f"embeddings/{shard}.parquet"
@@ -38,6 +40,15 @@ class Embeddings:
 
 def read_embeddings(folder: Folder, shard: str) -> Embeddings:
     return parse_embeddings(folder.read_table(name_embeddings_file(shard), schema=arrow_schema.ENCODED))
+
+
+def read_reference(folder: Folder) -> Embeddings:
+    """Read the reference sample, whose videos and captions have one vector each."""
+    table = folder.read_table(REFERENCE, schema=arrow_schema.ENCODED)
+    for column in arrow_schema.build_embeddings_schema(table.schema.field("text").type.list_size):
+        if pa.types.is_list(column.type) and column.name not in table.column_names:
+            table = table.append_column(column, pa.nulls(table.num_rows, column.type))
+    return parse_embeddings(table)
 
 
 def read_facts(folder: Folder, shard: str, columns: Sequence[str]) -> pa.Table:

@@ -77,12 +77,12 @@ def refuse_existing_file(target: str) -> None:
         raise ExportError(f"{target} exists; --force replaces it")
 
 
-def open_audit(path: str, corpus: str | None = None, limits: "Limits | None" = None) -> "Audit":
-    """Open an audit and print its notes on stderr. Queries of our own have no time limit by default."""
+def open_audit(path: str, corpus: str | None = None) -> "Audit":
+    """Open an audit and print its notes on stderr. Queries of our own have no time limit."""
     from auditor.python_api import Audit
     from auditor.query.sandbox import Limits
 
-    audit = Audit(path, corpus, limits=limits or Limits(seconds=None))
+    audit = Audit(path, corpus, limits=Limits(seconds=None))
     announce_audit(audit)
     return audit
 

@@ -5,11 +5,15 @@
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from auditor.audit_folder.confirmed_places import confirm_places, read_confirmed_places
 from auditor.corpus.corpus_files import is_below, is_url, make_path_absolute, path_exists, read_range
 from auditor.corpus.file_names import escape_name, resolve_stored_path
 from auditor.corpus.parquet_rows import compute_row_edges, open_parquet, read_batches
@@ -67,6 +71,16 @@ class MediaPlaces:
 
 
 NOWHERE = MediaPlaces(())
+
+
+def find_media_places(manifest: Mapping[str, Any], corpus: str | Path | None) -> MediaPlaces:
+    """Return where the media of an audit may be read. A given `corpus` is remembered for this audit."""
+    confirmed = read_confirmed_places(manifest.get("id"))
+    if corpus:
+        root = make_path_absolute(str(corpus))
+        confirmed = replace(confirmed, roots=(root, *(other for other in confirmed.roots if other != root)))
+        confirm_places(manifest.get("id"), confirmed)
+    return MediaPlaces(confirmed.roots, manifest.get("corpus", {}).get("root"), confirmed.follow_links)
 
 
 def read_media(path: str, offset: int, size: int) -> bytes:

@@ -35,11 +35,11 @@ from auditor.keep.export_target import (
 )
 from auditor.keep.kept_rows import CAPTION_COLUMNS, fetch_kept_shard
 from auditor.query.database import AuditDatabase
+from auditor.query.row_queries import read_rows_by_uid
 from auditor.query.rules import Rules
 from auditor.query.sandbox import quote_literal
 
 REPAIRS = "repairs.parquet"
-AT_ONCE = 5000  # uids in one query
 MovedCaption = Mapping[str, Any]  # uid, caption, caption_source, start, end
 
 
@@ -73,7 +73,8 @@ def apply_repairs(
     shards = sorted(places | {edit["shard"] for edit in edits})
     check_repair_media(database, shards)
     moving = [repair for repair in repairs if repair.pattern != shifted_spans.PATTERN]
-    moves = CaptionMoves(moving, fetch_captions(database, moving))
+    columns = 'caption, caption_source, "start", "end"'
+    moves = CaptionMoves(moving, read_rows_by_uid(database, (repair.uid for repair in moving), columns))
     samples = left_out = edited = 0
     with hold_folder_lock(folder):
         folder.sweep_temporary("")
@@ -182,24 +183,13 @@ def replace_captions(
     return out
 
 
-def fetch_captions(database: AuditDatabase, repairs: Sequence[Repair]) -> dict[tuple[str, int], MovedCaption]:
-    captions: dict[tuple[str, int], MovedCaption] = {}
-    for start in range(0, len(repairs), AT_ONCE):
-        uids = quote_literal([repair.uid for repair in repairs[start : start + AT_ONCE]])
-        columns = 'uid, caption_index, caption, caption_source, "start", "end"'
-        sql = f"SELECT {columns} FROM measured WHERE uid IN (SELECT unnest({uids}))"
-        captions |= {(row["uid"], row["caption_index"]): row for row in database.rows(sql)}
-    return captions
-
-
 def check_repair_media(database: AuditDatabase, shards: Sequence[str]) -> None:
     """Refuse audits of stored embeddings, which have no media to write into shards."""
     sql = (
-        "SELECT count(*) AS n FROM measured WHERE status = 'ok' AND media_path IS NULL "
+        "SELECT count(*) FROM measured WHERE status = 'ok' AND media_path IS NULL "
         f"AND shard IN (SELECT unnest({quote_literal(list(shards))}))"
     )
-    count = database.rows(sql)[0]["n"] if shards else 0
-    if count:
+    if count := database.value(sql) if shards else 0:
         raise FaultsError(
             f"{count:,} rows of the shards to repair have embeddings but no media: "
             "write only the list of repairs, without --apply"

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.audit_folder.audit_files import find_swept_shards
-from auditor.audit_folder.embeddings import name_embeddings_file, read_vector_matrix
+from auditor.audit_folder.embeddings import REFERENCE, name_embeddings_file, read_vector_matrix
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.faults.pairing_evidence import ReferencePairs, SampleVectors
 from auditor.vectors import Bools, Floats, Ints
 
-REFERENCE = "reference.parquet"
 MOST_REFERENCE = 2048  # pairs: enough to measure levels
 
 

@@ -9,7 +9,6 @@ probability below `confidence` are omitted.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from auditor.faults.pairing_evidence import ReferencePairs, SampleVectors, score
 from auditor.faults.shifted_stretches import REACH, FaultCalibration, ShiftedStretch
 from auditor.query.database import AuditDatabase
 from auditor.vectors import Floats, Ints
-from auditor.workers.process_pool import SERIAL, Engine
 
 CONFIDENCE = 0.9
 ACCEPTABLE = 0.5  # people see repairs from this confidence up and may accept them
@@ -86,7 +84,7 @@ def build_repair_table(repairs: Sequence[Repair]) -> pa.Table:
 
 
 def propose_repairs(
-    database: AuditDatabase, confidence: float = CONFIDENCE, engine: Engine = SERIAL, *, heed_marks: bool = True
+    database: AuditDatabase, confidence: float = CONFIDENCE, *, heed_marks: bool = True
 ) -> list[Repair]:
     """Repairs that are right with at least this probability, in corpus order.
 
@@ -94,11 +92,11 @@ def propose_repairs(
     """
     if not 0 < confidence < 1:
         raise FaultsError(f"--confidence must be a probability between 0 and 1, not {confidence:g}")
-    patterns = find_patterns(database, engine)
+    patterns = find_patterns(database)
     marks = read_repair_marks(database.files.folder) if heed_marks else {}
     lowest = min(confidence, ACCEPTABLE) if "accepted" in marks.values() else confidence
-    work = partial(propose_shard_repairs, Folder(database.path), patterns, lowest)
-    repairs = [repair for shard_repairs in engine.each(work, range(len(patterns.by_shard))) for repair in shard_repairs]
+    folder, shards = Folder(database.path), range(len(patterns.by_shard))
+    repairs = [repair for n in shards for repair in propose_shard_repairs(folder, patterns, lowest, n)]
     verdicts = [marks.get(format_mark_key(repair.uid, repair.caption_index)) for repair in repairs]
     return [
         repair

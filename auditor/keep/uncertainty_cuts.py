@@ -124,7 +124,7 @@ def round_up(value: float) -> float:
 
 def compute_observation_weight(database: AuditDatabase) -> float:
     """The number of media for each pair."""
-    kinds = [kind for kind in (database.manifest.get("statistics") or {}).values() if isinstance(kind, dict)]
+    kinds = [kind for kind in database.statistics.values() if isinstance(kind, dict)]
     media, pairs = (sum(kind.get(name) or 0 for kind in kinds) for name in ("media", "pairs"))
     return min(media / pairs, 1.0) if media and pairs else 1.0
 

@@ -91,8 +91,8 @@ def compare_audits(first: AuditDatabase, second: AuditDatabase, n: int = 20) -> 
         flags=count_flag_changes(groups),
         status_changes=count_status_changes(groups),
         moved=list_moved_rows(first, groups),
-        noise_first=read_noise_estimates(first.manifest.get("statistics", {})),
-        noise_second=read_noise_estimates(second.manifest.get("statistics", {})),
+        noise_first=read_noise_estimates(first.statistics),
+        noise_second=read_noise_estimates(second.statistics),
     )
 
 

@@ -76,7 +76,7 @@ def group_rows(database: AuditDatabase, column_name: str) -> Groups:
     left_out = int(rows[0]["parts"]) - len(rows) if rows else 0
     labels = [describe_group(database, column_name, column, row["value"], bounds) for row in rows]
     faults = read_faults(database.files.folder) or [] if column_name == "shard" else []
-    corpus = read_noise_estimates(database.manifest.get("statistics", {}))
+    corpus = read_noise_estimates(database.statistics)
     return Groups(column_name, build_groups(rows, labels, faults, corpus), left_out)
 
 

@@ -10,18 +10,17 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from auditor.audit_folder import edit_records
+from auditor.audit_folder.appended_lines import read_lines_version
 from auditor.audit_folder.audit_files import AuditFiles, find_audit_files, list_audit_notes
-from auditor.audit_folder.confirmed_places import confirm_places, read_confirmed_places
-from auditor.audit_folder.edit_records import CaptionEdit, RowEdits, append_edits, read_edits, read_edits_version
-from auditor.corpus.corpus_files import make_path_absolute
-from auditor.corpus.read_medium import MediaPlaces
+from auditor.audit_folder.edit_records import CaptionEdit, RowEdits, append_edits, read_edits
+from auditor.corpus.read_medium import MediaPlaces, find_media_places
 from auditor.errors import AuditError, explain_unknown_name
 from auditor.query import reviews
 from auditor.query.rules import override_thresholds
@@ -40,16 +39,6 @@ from auditor.query.user_sql import close_condition, is_plain, reads_reviews
 
 T = TypeVar("T")
 QUIET_SECONDS = 3.0  # without a query, before columns are loaded into memory
-
-
-def find_media_places(manifest: Mapping[str, Any], corpus: str | Path | None) -> MediaPlaces:
-    """Return where the media of an audit may be read. A given `corpus` is remembered for this audit."""
-    confirmed = read_confirmed_places(manifest.get("id"))
-    if corpus:
-        root = make_path_absolute(str(corpus))
-        confirmed = replace(confirmed, roots=(root, *(other for other in confirmed.roots if other != root)))
-        confirm_places(manifest.get("id"), confirmed)
-    return MediaPlaces(confirmed.roots, manifest.get("corpus", {}).get("root"), confirmed.follow_links)
 
 
 class AuditDatabase:
@@ -75,7 +64,7 @@ class AuditDatabase:
         self.notes = list_audit_notes(self.files)
         self.limits = limits
         self.memory: MemoryColumns | None = None
-        self.reviews_version = reviews.read_reviews_version(self.files.folder)
+        self.reviews_version = read_lines_version(self.files.folder, reviews.NAME)
         self._review_loads = 0
         self._row_edits: tuple[str, RowEdits] | None = None  # with the version of their file
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
@@ -197,6 +186,11 @@ class AuditDatabase:
         with self._lock:
             answer: CachedAnswer[T] = self._cache.setdefault(key, CachedAnswer())
         return answer.get(compute)
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """The corpus-wide statistics by kind of medium; empty until the audit is scored."""
+        return self.manifest.get("statistics") or {}
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -324,12 +318,12 @@ class AuditDatabase:
 
     def reload_changed_reviews(self) -> None:
         """Read the reviews again if the file of a local audit has changed."""
-        if reviews.read_reviews_version(self.files.folder) != self.reviews_version:
+        if read_lines_version(self.files.folder, reviews.NAME) != self.reviews_version:
             self._read_reviews()
 
     def _read_reviews(self) -> None:
         with self._reviewing:
-            self.reviews_version = reviews.read_reviews_version(self.files.folder)
+            self.reviews_version = read_lines_version(self.files.folder, reviews.NAME)
             self._review_loads += 1
             self.sandbox.define(*self._review_statements())
 
@@ -337,7 +331,7 @@ class AuditDatabase:
 
     def read_row_edits(self) -> RowEdits:
         """Return the edits of captions; read again if the file of a local audit has changed."""
-        version = read_edits_version(self.files.folder)
+        version = read_lines_version(self.files.folder, edit_records.NAME)
         if self._row_edits is None or self._row_edits[0] != version:
             self._row_edits = version, RowEdits(read_edits(self.files.folder))
         return self._row_edits[1]

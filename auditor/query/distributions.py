@@ -22,6 +22,7 @@ from auditor.score.statistics.caption_timing import REACH, SIGNIFICANT_P
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 REFERENCE_ROWS = 1_000_000
+SHIFT_BINS = 30
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,6 @@ class Density:
     x_edges: Floats
     y_edges: Floats
     counts: Counts  # (bins of y, bins of x)
-
-    def cell(self, column: int, row: int) -> str:
-        """Return the condition that selects the rows of one cell, for a click on the chart."""
-        axes = ((self.x, self.x_edges, column), (self.y, self.y_edges, row))
-        return " AND ".join(
-            f"{name} >= {float(edges[i])!r} AND {name} {'<=' if i + 2 == len(edges) else '<'} {float(edges[i + 1])!r}"
-            for name, edges, i in axes
-        )
 
 
 def build_numeric_sql(database: AuditDatabase, column: str) -> str:
@@ -211,7 +204,7 @@ class TimeShifts:
         return Histogram("time_shift", np.array(self.edges), np.array(self.counts), self.videos - self.shifted)
 
 
-def summarize_time_shifts(database: AuditDatabase, bins: int = 30) -> TimeShifts | None:
+def summarize_time_shifts(database: AuditDatabase) -> TimeShifts | None:
     """Summarize the shifts of videos; None if no video has enough timed captions."""
     videos = database.run(
         "SELECT any_value(time_shift) AS shift, any_value(p_time_shift) AS p FROM measured "
@@ -221,7 +214,7 @@ def summarize_time_shifts(database: AuditDatabase, bins: int = 30) -> TimeShifts
         return None
     shift = read_numbers(videos["shift"])[read_numbers(videos["p"]) <= SIGNIFICANT_P].astype(np.float64)
     p5, median, p95 = np.quantile(shift, (0.05, 0.5, 0.95)).tolist() if len(shift) else (0.0, 0.0, 0.0)
-    counts, edges = np.histogram(shift, bins, (-REACH, REACH))
+    counts, edges = np.histogram(shift, SHIFT_BINS, (-REACH, REACH))
     return TimeShifts(videos.num_rows, len(shift), median, p5, p95, edges.tolist(), counts.tolist())
 
 
@@ -253,9 +246,9 @@ def compute_percentiles(database: AuditDatabase, row: Mapping[str, Any] | str) -
     }
 
 
-def compute_typical_values(database: AuditDatabase, columns: Sequence[str]) -> dict[str, dict[str, float]]:
+def compute_typical_values(database: AuditDatabase) -> dict[str, dict[str, float]]:
     return {
         column: dict(zip(("p5", "median", "p95"), np.quantile(values, (0.05, 0.5, 0.95)).tolist(), strict=True))
-        for column, values in read_reference_sample(database, columns).items()
+        for column, values in read_reference_sample(database, HEADLINES).items()
         if len(values)
     }

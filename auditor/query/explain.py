@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.audit_folder.arrow_schema import ENCODED, build_embeddings_schema
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.edit_records import CaptionEdit
-from auditor.audit_folder.embeddings import Embeddings, parse_embeddings, read_embeddings
+from auditor.audit_folder.embeddings import REFERENCE, Embeddings, read_embeddings, read_reference
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.tag_estimates import list_tags
 from auditor.console import print_table
@@ -36,7 +35,6 @@ from auditor.terminal import print_line
 from auditor.vectors import Floats, MediaVectors
 
 WHOLE_CORPUS = 100_000  # rows
-REFERENCE = "reference.parquet"
 
 
 class ExplainError(AuditorError):
@@ -147,7 +145,7 @@ def explain_row(
     for embeddings in iterate_candidates(folder, whole):
         compare_with_shard(row, pair, embeddings, captions, media)
     prototypes_visual, prototypes_text = find_prototype_beliefs(folder, pair)
-    statistics = (database.manifest.get("statistics") or {}).get(row["kind"]) or {}
+    statistics = database.statistics.get(row["kind"]) or {}
     calibration = statistics.get("groups", {}).get(row.get("calibration_group") or "", statistics)
     votes = None
     if (middle := calibration.get("middle")) is not None and len(pair.siblings):  # scoring may save no threshold
@@ -211,19 +209,10 @@ def drop_image_frames(media: MediaVectors, kind: str) -> MediaVectors:
 
 def iterate_candidates(folder: Folder, whole: bool) -> Iterator[Embeddings]:
     if not whole:
-        yield parse_embeddings(add_frame_columns(folder.read_table(REFERENCE, schema=ENCODED)))
+        yield read_reference(folder)
         return
     for shard in find_swept_shards(folder):
         yield read_embeddings(folder, shard)
-
-
-def add_frame_columns(table: pa.Table) -> pa.Table:
-    """Add empty frame columns to the reference sample, whose videos and captions have one vector each."""
-    schema = build_embeddings_schema(table.schema.field("text").type.list_size)
-    for column in schema:
-        if pa.types.is_list(column.type) and column.name not in table.column_names:
-            table = table.append_column(column, pa.nulls(table.num_rows, column.type))
-    return table
 
 
 class BestFits:
@@ -279,7 +268,7 @@ def find_prototype_beliefs(folder: Folder, pair: PairVectors) -> tuple[list[Prot
         return [], []
     of_visual, of_text = head.of_visual(pair.medium), head.of_text(pair.text[0])
     if folder.exists(REFERENCE):  # a prototype is described by its nearest neighbor
-        reference = parse_embeddings(add_frame_columns(folder.read_table(REFERENCE, schema=ENCODED)))
+        reference = read_reference(folder)
         captions = (reference.text @ head.text.T).argmax(axis=0)
         media = np.searchsorted(reference.media_index, (reference.media.visual @ head.visual.T).argmax(axis=0))
         of_visual = describe_prototypes(of_visual, reference.facts["caption"].take(pa.array(reference.rows[captions])))

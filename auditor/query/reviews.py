@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Literal
 
-from auditor.audit_folder.appended_lines import (
-    append_entries,
-    find_user_name,
-    format_time,
-    read_lines,
-    read_lines_version,
-)
+from auditor.audit_folder.appended_lines import append_entries, find_user_name, format_time, read_lines
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.query.sandbox import is_utf8, quote_literal
@@ -58,11 +52,6 @@ def read_reviews(folder: Folder) -> list[Review]:
     """Read all marks in the order of their times; truncated or malformed lines are skipped."""
     reviews = [review for line in read_lines(folder, NAME) if (review := parse_review_line(line))]
     return sorted(reviews, key=lambda review: review.time)
-
-
-def read_reviews_version(folder: Folder) -> str:
-    """Return a version that changes with each new mark of a local audit; empty for a remote audit."""
-    return read_lines_version(folder, NAME)
 
 
 def parse_review_line(line: bytes) -> Review | None:

@@ -4,7 +4,7 @@ A page may also list media instead of rows, each with the captions that meet a c
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import pyarrow as pa
@@ -146,6 +146,17 @@ def read_row(
     condition = f"uid = {quote_literal(uid)}{caption}"
     rows = database.rows(f"SELECT {columns} FROM {source} WHERE {condition} ORDER BY {order} LIMIT 1")
     return rows[0] if rows else None
+
+
+def read_rows_by_uid(
+    database: AuditDatabase, uids: Iterable[str], columns: str
+) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return some columns of all rows with these uids, by uid and caption index."""
+    listed = ", ".join(map(quote_literal, sorted(set(uids)))) or "''"
+    rows = database.rows(
+        f"SELECT uid, coalesce(caption_index, 0) AS caption_index, {columns} FROM measured WHERE uid IN ({listed})"
+    )
+    return {(row["uid"], row["caption_index"]): row for row in rows}
 
 
 def read_row_media(database: AuditDatabase, row: Mapping[str, Any]) -> bytes:

@@ -123,7 +123,7 @@ def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
     """Read the estimates from the statistics in the manifest; empty until the audit is scored."""
     return [
         Noise(kind, e["pi0"], e["pi0_low"], e["pi0_high"], e.get("pairs", 0), "pi0_without_labels" in e)
-        for kind, e in (statistics or {}).items()
+        for kind, e in statistics.items()
         if e and e.get("pi0") is not None
     ]
 
@@ -131,7 +131,7 @@ def read_noise_estimates(statistics: dict[str, Any]) -> list[Noise]:
 def describe_calibration(statistics: dict[str, Any]) -> dict[str, str]:
     """For each kind with calibration groups, for example: ; calibrated by language: de about 12% (10 to 14) ..."""
     sentences = {}
-    for kind, estimate in (statistics or {}).items():
+    for kind, estimate in statistics.items():
         if groups := (estimate or {}).get("groups"):
             noises = sorted(read_noise_estimates(groups), key=lambda noise: (not noise.kind, -noise.pairs))
             words = [f"{n.kind or 'all others'} {n.number} ({n.interval})" for n in noises if n.pairs]
@@ -187,13 +187,13 @@ def summarize_audit(database: AuditDatabase) -> Summary:
         flags={flag: sum(group[flag] for group in usable) for flag in FLAGS},
         copy_rule=describe_copy_rule(database.manifest.get("duplicates", {})),
         competence={
-            kind: found
-            for kind, statistics in (database.manifest.get("statistics") or {}).items()
-            if statistics and (found := statistics.get("competence"))
+            kind: estimate["competence"]
+            for kind, estimate in database.statistics.items()
+            if estimate and estimate.get("competence")
         },
-        noise=read_noise_estimates(database.manifest.get("statistics", {})),
-        calibration=describe_calibration(database.manifest.get("statistics", {})),
-        typical=compute_typical_values(database, HEADLINES),
+        noise=read_noise_estimates(database.statistics),
+        calibration=describe_calibration(database.statistics),
+        typical=compute_typical_values(database),
         tags=list_tags(database.files.sources),
         time_shifts=summarize_time_shifts(database) if is_timed else None,
         marks={row["review"]: row["n"] for row in marks},

@@ -179,7 +179,7 @@ def make_mismatch_section(database: AuditDatabase, summary: Summary) -> Iterator
 def find_mixtures(database: AuditDatabase, summary: Summary) -> Iterator[tuple[Noise, Mapping[str, Any]]]:
     """The estimate and the histogram of scores of each kind that has both."""
     for noise in summary.noise:
-        scores = (database.manifest.get("statistics", {}).get(noise.kind) or {}).get("histogram") or {}
+        scores = (database.statistics.get(noise.kind) or {}).get("histogram") or {}
         if summary.kinds.get(noise.kind) and scores.get("edges"):
             yield noise, scores
 

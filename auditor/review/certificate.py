@@ -46,10 +46,6 @@ class LabelInterval:
     low: float
     high: float
 
-    @property
-    def width(self) -> float:
-        return self.high - self.low
-
 
 # A function of the mismatched share of each stratum, (draws, strata) -> (draws,), monotone in each.
 Quantity = Callable[[Doubles], Doubles]

@@ -75,7 +75,7 @@ def find_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: 
 
 def name_label_sample(database: AuditDatabase, rules: Rules, labels: int, seed: int) -> str:
     """A short hash of everything that the strata depend on."""
-    shares = {kind: statistic.get("pi0") for kind, statistic in (database.manifest.get("statistics") or {}).items()}
+    shares = {kind: statistic.get("pi0") for kind, statistic in database.statistics.items()}
     parts = [rules.to_dict(), labels, seed, database.thresholds.get("mismatch"), shares, database.counts["rows"]]
     return hashlib.blake2b(json.dumps(parts, sort_keys=True, default=str).encode(), digest_size=4).hexdigest()
 

@@ -14,8 +14,7 @@ from typing import Any
 from auditor.corpus.sample import get_row_span
 from auditor.query.database import AuditDatabase
 from auditor.query.reviews import Review, make_review
-from auditor.query.row_queries import read_row as find_row
-from auditor.query.sandbox import quote_literal
+from auditor.query.row_queries import read_row, read_rows_by_uid
 from auditor.review.label_sample import CertifyError, LabelSample
 from auditor.schema import MARKS
 from auditor.terminal import neutralize_formula
@@ -24,7 +23,7 @@ SHEET_COLUMNS = ("uid", "caption_index", "key", "caption", "mark", "note")
 
 
 def fetch_sample_rows(database: AuditDatabase, sample: LabelSample) -> list[dict[str, Any]]:
-    rows = [find_row(database, row.uid, row.caption_index, row.shard) for row in sample.rows]
+    rows = [read_row(database, row.uid, row.caption_index, row.shard) for row in sample.rows]
     return [row for row in rows if row is not None]
 
 
@@ -61,9 +60,7 @@ def import_label_sheet(database: AuditDatabase, path: str, reviewer: str | None 
     The file name is the reviewer's name unless one is given.
     """
     reviews = read_filled_sheet(path, reviewer or Path(path).stem)
-    uids = ", ".join(sorted({quote_literal(review.uid) for review in reviews})) or "''"
-    stored_rows = database.rows(f"SELECT uid, caption_index FROM measured WHERE uid IN ({uids})")
-    rows = {(row["uid"], row["caption_index"] or 0) for row in stored_rows}
+    rows = read_rows_by_uid(database, (review.uid for review in reviews), "key")
     if unknown := [review.uid for review in reviews if (review.uid, review.caption_index) not in rows]:
         raise CertifyError(
             f"{path} marks {len(unknown):,} rows that are not in {database.path}, such as {unknown[0]!r}"

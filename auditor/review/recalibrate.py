@@ -12,7 +12,7 @@ from auditor.audit_folder.correction import FILE, fingerprint_statistics
 from auditor.audit_folder.folder import Folder
 from auditor.keep.thresholds import load_mismatch_models
 from auditor.query.database import AuditDatabase
-from auditor.query.sandbox import quote_literal
+from auditor.query.row_queries import read_rows_by_uid
 from auditor.review.correction_map import Correction, build_features, fit_correction, predict_mismatch
 from auditor.review.label_sample import CertifyError, LabelSample, select_fair_marks
 from auditor.review.review_queues import fetch_score_moments
@@ -54,21 +54,17 @@ def fetch_judged_rows(database: AuditDatabase, sample: LabelSample, marks: list[
         if mark in ("good", "bad")
     }
     count = np.bincount([stratum for stratum, _ in decided.values()], minlength=len(sample.strata))
-    uids = ", ".join(sorted({quote_literal(uid) for uid, _ in decided})) or "''"
-    stored_rows = database.rows(
-        "SELECT uid, caption_index, kind, p_mismatch AS p, mismatch_score AS score FROM measured "
-        f"WHERE uid IN ({uids}) AND p_mismatch IS NOT NULL"
-    )
-    rows = []
-    for row in stored_rows:
-        if (row["uid"], row["caption_index"]) in decided:
-            stratum, mark = decided[row["uid"], row["caption_index"]]
-            rows.append({**row, "bad": mark == "bad", "weight": sample.strata[stratum].rows / count[stratum]})
-    return rows
+    columns = "kind, p_mismatch AS p, mismatch_score AS score"
+    rows = read_rows_by_uid(database, (uid for uid, _ in decided), columns)
+    return [
+        {**row, "bad": mark == "bad", "weight": sample.strata[stratum].rows / count[stratum]}
+        for place, (stratum, mark) in decided.items()
+        if (row := rows.get(place)) and row["p"] is not None
+    ]
 
 
 def save_correction(database: AuditDatabase, sample: LabelSample, correction: Correction) -> None:
-    models = load_mismatch_models(database.manifest.get("statistics") or {})
+    models = load_mismatch_models(database.statistics)
     database.files.folder.write_json(
         FILE,
         {

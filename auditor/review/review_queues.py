@@ -32,8 +32,7 @@ class QueueRow:
 
 
 def order_by_doubt(database: AuditDatabase) -> str:
-    cut = database.thresholds.get("mismatch")
-    return f"abs(p_mismatch - {quote_literal(float(cut) if isinstance(cut, (int, float)) else 0.5)}), uid_order"
+    return f"abs(p_mismatch - {quote_literal(float(database.thresholds['mismatch']))}), uid_order"
 
 
 def order_by_disagreement(database: AuditDatabase) -> str:

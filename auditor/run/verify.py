@@ -17,10 +17,9 @@ from auditor.audit_folder.embeddings import compute_media_identities, read_embed
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.manifest import Manifest
 from auditor.corpus.corpus_files import digest
-from auditor.corpus.read_medium import MediaPlaces
+from auditor.corpus.read_medium import MediaPlaces, find_media_places
 from auditor.corpus.sample import get_row_span
 from auditor.errors import AuditorError
-from auditor.query.database import find_media_places
 from auditor.run.scoring import load_context
 from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.pair_sample import KINDS, EncodedPairs, count_encoded, number_digests, select_pairs

@@ -54,8 +54,7 @@ def show_limit(rule: str, column: Column) -> float | None:
     options, bound = ([*steps, NO_LIMIT], "at most") if rule.startswith("max") else ([NO_LIMIT, *steps], "at least")
     default = NO_LIMIT
     if rule == "max_p_mismatch" and estimated_kinds(database):
-        cut = database.thresholds.get("mismatch")
-        default = round_up_probability(cut) if isinstance(cut, float) else NO_LIMIT
+        default = round_up_probability(database.thresholds["mismatch"])
     value = st.select_slider(f"{column.label}: {bound}", options, default, key=rule, bind="query-params")
     return None if value == NO_LIMIT else float(value)
 
@@ -222,7 +221,7 @@ except QueryError as error:
     st.stop()
 show_effects(effects)
 show_failures(audit.ask("failures", measure_limits, rules))
-if database.manifest.get("statistics"):
+if database.statistics:
     show_intervals(rules.limits.get("max_p_mismatch"))
 show_downloads(rules, effects)
 panel = show_choice("Look at", PANELS, "look", label_visibility="collapsed")

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from auditor.audit_folder.appended_lines import read_lines_version
 from auditor.audit_folder.edit_records import (
     LONGEST,
+    NAME,
     CaptionEdit,
     EditError,
     RowEdits,
@@ -18,7 +20,6 @@ from auditor.audit_folder.edit_records import (
     make_edit,
     parse_edit_line,
     read_edits,
-    read_edits_version,
 )
 from auditor.audit_folder.folder import Folder
 from auditor.sweep.caption_facts import hash_caption
@@ -163,7 +164,7 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 def test_edits_in_an_object_store() -> None:
     folder = Folder("memory://audit-with-edits")
-    assert read_edits(folder) == [] and read_edits_version(folder) == ""
+    assert read_edits(folder) == [] and read_lines_version(folder, NAME) == ""
     edits = [make_timed("A", "ann", 1), make_timed("B", "bob", 2)]
     for edit in edits:
         append_edits(folder, [edit])

@@ -65,9 +65,10 @@ def run(kind: str, share: float, corpora: int) -> dict[str, Any]:
         for i, (name, truth) in enumerate(zip(QUANTITIES, truths(bad, p), strict=True)):
             interval = getattr(found, name)
             covered[seed, i] = interval.low <= truth <= interval.high
-            width[seed, i] = interval.width
+            width[seed, i] = interval.high - interval.low
         seen = int(bad[generator.choice(ROWS, LABELS, replace=False)].sum())
-        plain[seed] = certify([Stratum(ROWS, seen, LABELS - seen)], filtered=False).mismatched.width
+        whole = certify([Stratum(ROWS, seen, LABELS - seen)], filtered=False).mismatched
+        plain[seed] = whole.high - whole.low
     return {
         "p_mismatch": kind,
         "mismatched": share,

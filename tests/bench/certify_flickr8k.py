@@ -65,7 +65,7 @@ def one_sample(p: Any, z: Any, bad: Any, division: Any, seed: int) -> dict[str, 
         "under 0.05": float(calibration_error(after, bad) < 0.05),
         "left as it was": float(found is None),
         "interval covers": float(interval.low <= bad.mean() <= interval.high),
-        "its width": interval.width,
+        "its width": interval.high - interval.low,
     }
 
 

@@ -14,9 +14,6 @@ from model.training.training_config import TrainConfig, list_presets, load_confi
 if TYPE_CHECKING:
     from auditor.research.train.train_model import TrainResult
 
-DIRECTIONS = ("visual_to_text", "text_to_visual")
-METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR")
-
 
 def train_options(command: Function) -> Function:
     """Add the corpus as an argument and one option for each setting of a run; options that are not given are None."""
@@ -39,8 +36,11 @@ def show_training_result(result: "TrainResult", as_json: bool) -> None:
         print_json(result.to_dict())
         return
     if result.validation:
+        from auditor.research.retrieval.recall import DIRECTIONS, METRICS
+
         rows = [
-            {"direction": direction.replace("_", " ")} | {name: result.validation[direction][name] for name in METRICS}
+            {"direction": direction.replace("_", " ")}
+            | {name: result.validation[direction][name] for name in METRICS[:5]}
             for direction in DIRECTIONS
         ]
         print_table(rows, "best/")
