@@ -15,8 +15,6 @@ Series = dict[str, list[tuple[float, float]]]
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """The content of one result file."""
-
     name: str
     content: Mapping[str, Any]
 

@@ -23,10 +23,7 @@ def show_evidence(database: AuditDatabase, explanation: Explanation) -> None:
     st.subheader("Captions that fit this medium")
     show_rank("caption", explanation.caption_rank, explanation.captions_of)
     for fit in explanation.captions:
-        score, text, link = st.columns([1, 9, 1], vertical_alignment="center")
-        score.markdown(f"**{format_number(fit.similarity)}**")
-        text.text(shorten_text(fit.caption))
-        link.page_link(SAMPLE, label="Open", query_params=sample_query(asdict(fit)))
+        show_caption_line(f"**{format_number(fit.similarity)}**", fit.caption, sample_query(asdict(fit)))
     st.subheader("Media that fit this caption")
     show_rank("medium", explanation.medium_rank, explanation.media_of)
     show_rows(database, [asdict(fit) for fit in explanation.media])
@@ -38,6 +35,14 @@ def show_evidence(database: AuditDatabase, explanation: Explanation) -> None:
     if explanation.duplicates:
         st.subheader("Duplicates")
         show_rows(database, explanation.duplicates[:10], first=100)
+
+
+def show_caption_line(score: str, caption: str | None, query: Mapping[str, str]) -> None:
+    """Show a score in Markdown, a caption and a link to its row on one line."""
+    number, text, link = st.columns([1, 6, 1], vertical_alignment="center")
+    number.markdown(score)
+    text.text(shorten_text(caption) or "(no caption)")
+    link.page_link(SAMPLE, label="Open", query_params=query)
 
 
 def show_rank(noun: str, rank: int | None, total: int) -> None:

@@ -120,8 +120,6 @@ def _is_valid(edit: CaptionEdit) -> bool:
 
 
 class RowEdits:
-    """Finds the edits of a row."""
-
     def __init__(self, edits: Iterable[CaptionEdit]) -> None:
         self.by_caption: dict[tuple[str, int], list[CaptionEdit]] = defaultdict(list)
         for edit in edits:

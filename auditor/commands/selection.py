@@ -111,5 +111,4 @@ def apply_promise(audit: "Audit", column: str, limits: dict[str, Any], limit: st
 
 
 def choose_stricter(rule: str, cut: float, limit: str | float | None) -> float:
-    """The cut, or the user's own limit if that is stricter."""
     return cut if limit is None else min(cut, parse_limit(rule, limit))

@@ -37,7 +37,6 @@ class ShardError(CorpusError):
 
 @contextmanager
 def convert_shard_errors(shard: str, path: str) -> Iterator[None]:
-    """Convert the errors of reading `path` to ShardErrors."""
     try:
         yield
     except ShardError:

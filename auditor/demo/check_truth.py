@@ -34,8 +34,6 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class DefectCounts:
-    """How many defects of one kind were planted, and how many of them the audit found."""
-
     defect: str
     meaning: str
     planted: int

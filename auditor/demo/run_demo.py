@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from model.training.training_config import TrainConfig
 
 FULL, QUICK = 1500, 400  # samples to audit
+EPOCHS = 10
 ARCHITECTURE = Path(__file__).with_name("small.json")
 TOKENS = 52  # context length in small.json: the longest captions of the grammar fit
 
 
 @dataclass(frozen=True, slots=True)
 class DemoConfig:
-    """Number of samples to audit and to train on (by default in proportion), and number of epochs."""
+    """Number of samples to audit and to train on (by default in proportion)."""
 
     out: Path
     size: int = FULL
     train: int | None = None
-    epochs: int = 10
     seed: int = 0
     quiet: bool = False
 
@@ -39,17 +39,11 @@ class DemoConfig:
         return CorpusConfig(size=self.size, seed=self.seed, train=self.train)
 
 
-def make_quick_config(out: Path, size: int | None, seed: int, quiet: bool) -> DemoConfig:
-    """A demo with a small corpus and a short training: its figures are rough."""
-    size = size or QUICK
-    return DemoConfig(out, size, train=2 * size, epochs=10, seed=seed, quiet=quiet)
-
-
 def run_demo(config: DemoConfig) -> Path:
     """Draw the corpus, train the model, run the audit, and return the folder of the audit."""
     print_step(config, "1. drawing a corpus of scenes and clips, with planted defects")
     corpus = generate_demo_corpus(config)
-    print_step(config, f"2. training a small open_clip model on the clean part ({config.epochs} epochs, from scratch)")
+    print_step(config, f"2. training a small open_clip model on the clean part ({EPOCHS} epochs, from scratch)")
     model = train_demo_model(config, corpus)
     print_step(config, "3. auditing the part with the defects")
     return audit_demo_corpus(config, corpus, model)
@@ -90,7 +84,7 @@ def make_training_config(config: DemoConfig, corpus: Path) -> "TrainConfig":
         weight_decay=0.1,
         max_logit_scale=20.0,  # keeps the angles between scenes wide: a small model would crowd them otherwise
         warmup=0.05,
-        epochs=config.epochs,
+        epochs=EPOCHS,
         batch_size=64,
         tokens=TOKENS,
         captions="one",
@@ -118,5 +112,4 @@ def audit_demo_corpus(config: DemoConfig, corpus: Path, model: Path) -> Path:
 
 
 def count_cores() -> int:
-    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))

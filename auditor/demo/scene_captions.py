@@ -137,7 +137,6 @@ def describe_in_part(scene: Scene, rng: random.Random) -> str:
 
 
 def write_vague_caption(rng: random.Random) -> str:
-    """A caption that fits any scene."""
     return make_sentence(" ".join(part for part in map(rng.choice, VAGUE) if part))
 
 

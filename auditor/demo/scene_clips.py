@@ -68,7 +68,6 @@ def imagine_shot(rng: random.Random) -> Shot:
 
 
 def describe_shot(shot: Shot, rng: random.Random) -> str:
-    """A detailed caption of a shot, including its motion."""
     return describe_clip(shot.scene, shot.mover, f"{SPECIES[shot.mover.kind].motion} {PATHS[shot.path]}", rng)
 
 
@@ -99,7 +98,6 @@ def draw_shot(shot: Shot, count: int) -> Iterator[Image.Image]:
 
 
 def draw_still(shot: Shot, moment: float) -> Image.Image:
-    """Draw one frame of a shot as a picture."""
     members = locate_things(shot.scene, shot.scene.things[1:])
     return paint_scene(shot.scene, [*members, (shot.mover, locate_mover(shot, moment))])
 

@@ -155,13 +155,11 @@ def paint_thing(canvas: Image.Image, thing: Thing, spot: Spot, time: str) -> Non
 
 
 def paint_backdrop(scene: Scene) -> Image.Image:
-    """Paint the backdrop at the size of the canvas."""
     rng = random.Random(scene.seed)
     return draw_backdrop(scene.place, scene.season, scene.time, scene.weather, SIDE * SCALE, rng)
 
 
 def locate_things(scene: Scene, things: Sequence[Thing]) -> list[tuple[Thing, Spot]]:
-    """Each member of these groups with its position."""
     rng = random.Random(scene.seed + 1)
     return [(thing, spot) for thing in things for spot in locate_members(thing, scene.place, rng)]
 

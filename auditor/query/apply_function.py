@@ -76,8 +76,6 @@ class ApplyTask:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """The outcome of an apply."""
-
     name: str
     columns: tuple[str, ...]
     rows: int

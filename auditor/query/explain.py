@@ -111,8 +111,6 @@ class Explanation(NotebookView):
 
 @dataclass(frozen=True)
 class PairVectors:
-    """The vectors of one row."""
-
     medium: MediaVectors  # exactly one
     text: Floats  # (1, D)
     times: tuple[float, ...]

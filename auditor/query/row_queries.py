@@ -168,7 +168,6 @@ def read_row_media(database: AuditDatabase, row: Mapping[str, Any]) -> bytes:
 
 
 def find_usable_row(database: AuditDatabase) -> dict[str, Any] | None:
-    """Return any row that could be decoded and encoded."""
     return next(iter(database.rows("SELECT * FROM measured WHERE status = 'ok' LIMIT 1")), None)
 
 

@@ -30,7 +30,6 @@ def override_thresholds(saved: Mapping[str, float], overrides: Mapping[str, floa
 
 
 def build_flag_sql(thresholds: Mapping[str, float]) -> dict[str, str]:
-    """Build the SQL of each flag."""
     return {name: build_bound_sql(flag.measure, ">=", thresholds[name]) for name, flag in FLAGS.items()}
 
 

@@ -16,8 +16,6 @@ CUTS = 50
 
 
 class Plots:
-    """The charts of one audit."""
-
     def __init__(self, database: AuditDatabase) -> None:
         self.database = database
         try:

@@ -48,7 +48,6 @@ BAR, BAR_LABEL, BAR_NUMBER = 14.0, 22.0, 48.0  # height of a bar, height of the 
 
 
 def draw_bar(area: PlotArea, low: float, high: float, value: float, css_class: str, hint: str) -> Markup:
-    """A bar of a histogram."""
     start, end, top = area.x(low), area.x(high), area.y(value)
     return make_box(css_class, start + 0.4, top, max(end - start - 0.8, 0.6), area.y(0) - top, hint)
 

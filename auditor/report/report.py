@@ -42,10 +42,6 @@ MISMATCH_CHARTS = (
 )
 
 
-class ReportError(AuditorError):
-    """The report cannot be written."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReportCard:
     """A number and its label; `warm` marks bad news."""
@@ -93,11 +89,9 @@ class ReportSection:
     tables: Sequence[ReportTable] = ()
 
 
-def write_report(database: AuditDatabase, out: str | Path, *, media: bool = True, force: bool = False) -> int:
+def write_report(database: AuditDatabase, out: str | Path, *, media: bool = True) -> int:
     """Write the report and return its size in bytes; without `media` it has no thumbnails, and no corpus is read."""
     folder, name = split_target(str(out))
-    if folder.exists(name) and not force:
-        raise ReportError(f"{out} exists; --force replaces it")
     data = render_report(database, media=media).encode("utf-8", "replace")
     with folder.writing(name) as path:
         path.write_bytes(data)

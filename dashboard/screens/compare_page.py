@@ -16,12 +16,12 @@ from dashboard.display_text import (
     column_label,
     format_number,
     make_noise_card,
-    shorten_text,
     show_empty_state,
     show_number_cards,
     show_source_table,
 )
-from dashboard.url_state import SAMPLE, sample_query
+from dashboard.evidence_panels import show_caption_line
+from dashboard.url_state import sample_query
 
 MEASURES = HEADLINES[:4]
 NAMES = ("first", "second")
@@ -71,11 +71,8 @@ def show_largest_changes(comparison: Comparison) -> None:
     st.subheader("Largest changes in the probability of a mismatch")
     rows = [row for row in comparison.moved[:LARGEST_CHANGES] if row["p_first"] != row["p_second"]]
     for row in rows:
-        change, text, link = st.columns([2, 9, 1], vertical_alignment="center")
-        change.markdown(f"**{format_number(row['p_first'])}** → **{format_number(row['p_second'])}**")
-        text.text(shorten_text(row.get("caption"), 160))
-        if row.get("uid"):
-            link.page_link(SAMPLE, label="Open", query_params=sample_query(row))
+        change = f"**{format_number(row['p_first'])}** → **{format_number(row['p_second'])}**"
+        show_caption_line(change, row["caption"], sample_query(row))
     if not rows:
         st.caption("No probability changed.")
 

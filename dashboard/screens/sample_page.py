@@ -30,7 +30,7 @@ from dashboard.display_text import (
     show_empty_state,
     show_flag_badges,
 )
-from dashboard.evidence_panels import show_evidence
+from dashboard.evidence_panels import show_caption_line, show_evidence
 from dashboard.gallery import mark_row, show_preview
 from dashboard.records import find_neighbor, list_cards
 from dashboard.url_state import (
@@ -148,10 +148,8 @@ def show_sibling_captions(row: Row) -> None:
         return
     st.subheader("Other captions of this medium", help="Each with its probability of a mismatch.")
     for other in siblings:
-        score, text, link = st.columns([1, 9, 1], vertical_alignment="center")
-        score.markdown(f"**{format_number(other['p_mismatch'])}**")
-        text.text(shorten_text(other["caption"]) or "(no caption)")
-        link.page_link(SAMPLE, label="Open", query_params=sample_query(other, view, position))
+        query = sample_query(other, view, position)
+        show_caption_line(f"**{format_number(other['p_mismatch'])}**", other["caption"], query)
 
 
 def find_row_at(steps: int) -> Row | None:

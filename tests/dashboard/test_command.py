@@ -25,7 +25,7 @@ def test_settings_survive_the_environment() -> None:
 
 
 def test_the_command_starts_the_pages_of_this_checkout() -> None:
-    assert APP.parent == FOLDER and (FOLDER / "server.py").is_file() and (FOLDER / "theme.toml").is_file()
+    assert APP.parent == FOLDER and (FOLDER / "server.py").is_file() and (FOLDER / "streamlit.toml").is_file()
 
 
 def test_the_command_fails_in_one_line(

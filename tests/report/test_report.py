@@ -14,9 +14,10 @@ import pytest
 from PIL import Image
 
 from auditor.audit_folder.manifest import FORMAT
+from auditor.cli import run_command_line
 from auditor.python_api import Audit
 from auditor.query.database import AuditDatabase
-from auditor.report.report import ReportError, render_report, write_report
+from auditor.report.report import render_report, write_report
 from tests.support.synthetic import write_audit, write_corpus_audit
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'too' &amp; \x1b[31m \u202e"
@@ -87,7 +88,7 @@ def test_nothing_comes_from_outside(hostile: Path) -> None:
     assert "prefers-color-scheme: dark" in style[1] and "url(" not in style[1]
 
 
-def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
+def test_report_shows_pictures_numbers_and_origin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, _ = write_corpus_audit(tmp_path, shards=2)
     audit = Audit(path)
     worst = audit.worst("p_mismatch", 1).to_pylist()[0]
@@ -106,8 +107,8 @@ def test_report_shows_pictures_numbers_and_origin(tmp_path: Path) -> None:
     assert "ViT-B-32@openai" in words and "open_clip_torch" in words and "2.15.0" in words
     assert "People judged 1 of the flagged pairs" in words
     assert sum(tag == "svg" for tag, _ in page.tags) == 9
-    with pytest.raises(ReportError, match="--force"):
-        write_report(audit.database, tmp_path / "report.html")
+    assert run_command_line(["report", str(path), "--out", str(tmp_path / "report.html")]) == 1
+    assert "report.html exists; --force replaces it" in capsys.readouterr().err
 
 
 def test_missing_corpus_leaves_words_in_place_of_pictures(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from auditor.demo.run_demo import (
     DemoConfig,
     audit_demo_corpus,
     generate_demo_corpus,
-    make_quick_config,
     train_demo_model,
 )
 
@@ -63,4 +62,4 @@ class Tiny:
 def tiny() -> Tiny:
     folder = Path(tempfile.mkdtemp(prefix="tiny-demo-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Tiny(make_quick_config(folder / "demo", SIZE, SEED, quiet=True))
+    return Tiny(DemoConfig(folder / "demo", SIZE, 2 * SIZE, SEED, quiet=True))

@@ -23,7 +23,6 @@ from auditor.sweep.sweep_config import SweepConfig
 
 
 def media_options(skip: Container[str] = ()) -> list[Decorator]:
-    """The options of reading, decoding and encoding a corpus."""
     return [
         *options_from(CorpusOptions, skip=skip),
         *options_from(SweepConfig, skip=skip),

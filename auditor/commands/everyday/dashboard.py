@@ -116,14 +116,7 @@ def start_streamlit(settings: Settings, host: str, port: int, *, open_browser: b
         "server.address": host,
         "server.port": port,
         "server.headless": not open_browser,
-        "server.fileWatcherType": "none",
-        "server.showEmailPrompt": False,
-        "browser.gatherUsageStats": False,
-        "client.toolbarMode": "viewer",
-        "logger.hideWelcomeMessage": True,  # it would cover the pages
-        "client.showErrorDetails": "type",
-        "runner.magicEnabled": False,  # pages write nothing by bare expressions
-        **flatten_keys(tomllib.loads((FOLDER / "theme.toml").read_text(encoding="utf-8"))),
+        **flatten_keys(tomllib.loads((FOLDER / "streamlit.toml").read_text(encoding="utf-8"))),
     }
     flags = [f"--{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
     paths = os.pathsep.join(filter(None, [str(FOLDER.parent), os.environ.get("PYTHONPATH")]))

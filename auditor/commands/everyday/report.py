@@ -1,7 +1,7 @@
 """`auditor report`: write one self-contained HTML file."""
 
 from auditor.commands.options import CORPUS_HELP, audit_command, option
-from auditor.commands.output import open_audit
+from auditor.commands.output import open_audit, refuse_existing_file
 from auditor.terminal import print_line
 
 
@@ -18,6 +18,7 @@ def command(audit: str, out: str, no_media: bool, corpus: str | None, force: boo
     """
     from auditor.report.report import write_report
 
-    opened = open_audit(audit, corpus)
-    size = write_report(opened.database, out, media=not no_media, force=force)
+    if not force:
+        refuse_existing_file(out)
+    size = write_report(open_audit(audit, corpus).database, out, media=not no_media)
     print_line(f"{out}: {size / 1e6:.1f} MB")

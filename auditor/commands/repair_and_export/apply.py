@@ -19,7 +19,6 @@ INPUTS = "caption, visual, text, image, media or any column of the audit"
 
 
 def apply_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the function and its options."""
     options = [
         click.argument("function"),
         option("--columns", default="visual", help=f"Inputs of the function, separated by commas: {INPUTS}."),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def tag_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the arguments of `tag_media`."""
     options = [
         click.argument("texts", metavar="[PROMPT]...", nargs=-1),
         option("--against", multiple=True, help="Opposite of the prompts [default: a photo]."),

@@ -25,17 +25,17 @@ def command(out: str, size: int | None, seed: int, quick: bool, quiet: bool, as_
     """
     from auditor.demo.check_truth import compare_with_truth, print_demo_findings
     from auditor.demo.demo_corpus import read_truth
-    from auditor.demo.run_demo import FULL, DemoConfig, make_quick_config, run_demo
+    from auditor.demo.run_demo import FULL, QUICK, DemoConfig, run_demo
     from auditor.python_api import Audit
     from auditor.report.report import write_report
 
     folder = Path(out)
-    full = DemoConfig(folder, size or FULL, seed=seed, quiet=quiet)
-    audit_folder = run_demo(make_quick_config(folder, size, seed, quiet) if quick else full)
+    size = size or (QUICK if quick else FULL)
+    audit_folder = run_demo(DemoConfig(folder, size, 2 * size if quick else None, seed, quiet))
     report = folder / "report.html"
     with Audit(audit_folder) as audit:
         findings = compare_with_truth(audit, read_truth(folder))
-        write_report(audit.database, report, force=True)
+        write_report(audit.database, report)
     if as_json:
         print_json(findings.to_dict())
         return

@@ -28,8 +28,6 @@ Caption = tuple[str, str]  # id and text, each empty if it is missing
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkEntry:
-    """The annotation of one medium of a benchmark."""
-
     id: str
     split: str
     filename: str
@@ -77,8 +75,6 @@ def add_name(names: Names, split: str, identifier: str) -> None:
 
 
 class MediaFolder:
-    """The media files below a folder, by name."""
-
     def __init__(self, root: Path, extensions: frozenset[str]):
         self.by_name: dict[str, list[Path]] = {}
         self.by_stem: dict[str, list[Path]] = {}

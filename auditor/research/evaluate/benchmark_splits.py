@@ -45,8 +45,6 @@ class ShardEmbeddings:
 
 @dataclass(frozen=True)
 class BenchmarkSplit:
-    """A split ready for retrieval."""
-
     name: str
     keys: Strings
     captions: Strings
