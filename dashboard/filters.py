@@ -19,7 +19,14 @@ from dashboard.row_selection import RowSelection, find_slider_bounds
 from dashboard.url_state import ANY, REVIEWS, go_to_first_page, select_facets
 
 FACETS_KEY = "facets"
-OPEN_FACETS = ("status", "kind", "flag", "language", "looks_like")  # others are folded until a value is chosen
+OPEN_FACETS = (
+    "status",
+    "kind",
+    "flag",
+    "language",
+    "looks_like",
+    "caption_source",
+)  # others are folded until a value is chosen
 
 _facets_component = st.components.v2.component(
     "auditor_facets",

@@ -139,6 +139,10 @@ def count_kept_media(database: AuditDatabase, rules: Rules) -> int:
     return Subset(database, rules).media
 
 
+def describe_kept_sources(database: AuditDatabase, rules: Rules) -> str:
+    return Subset(database, rules).describe_sources()
+
+
 def make_subset_file(database: AuditDatabase, rules: Rules, extension: str = "npy") -> bytes:
     """The file that `auditor filter --out kept.EXTENSION` would write."""
     with tempfile.TemporaryDirectory() as folder:

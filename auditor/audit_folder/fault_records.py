@@ -38,6 +38,7 @@ class Fault:
     likeness: str | None = None  # exact, normalised, near
     spread: float | None = None
     where: str | None = None  # condition that selects its rows
+    source: str | None = None  # of its captions, if nearly all have the same one
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

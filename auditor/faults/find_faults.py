@@ -53,6 +53,7 @@ from auditor.faults.shifted_stretches import (
     join_stretches,
     select_significant,
 )
+from auditor.keep.caption_choice import count_sources
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_literal
 from auditor.vectors import Bools, Floats
@@ -320,4 +321,10 @@ def _find_caption_faults(
     spread = (repeated.add_spread(group, vectors, corpus_distance) for group in new_groups)
     new_groups = [group for group in spread if (group.spread or 0) > UNLIKE]
     groups = sorted([*repeated_groups, *new_groups], key=lambda group: -group.rows)
-    return [repeated.describe_caption_group(group, database.counts["rows"]) for group in groups]
+    sources, rows, totals = (
+        repeated.count_group_sources(database, groups),
+        database.counts["rows"],
+        count_sources(database),
+    )
+    described = zip(groups, sources, strict=True)
+    return [repeated.describe_caption_group(group, rows, counts, totals) for group, counts in described]

@@ -6,8 +6,8 @@ is boilerplate; if its media are similar, it is only a plain description.
 """
 
 import zlib
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.audit_folder.fault_records import Fault
+from auditor.keep.caption_choice import count_sources
 from auditor.query.database import AuditDatabase
 from auditor.sweep.caption_facts import hash_caption, normalize_captions
 from auditor.vectors import Floats, Ints
@@ -27,6 +28,7 @@ MEMBERS = 32  # members of a group whose media are compared
 HASH_COUNT = 64
 NEAR_SPELLING = 0.6  # smallest share of equal MinHashes (about the Jaccard index)
 AT_ONCE = 1024  # captions compared with all others at once
+MAIN_SOURCE = 0.995  # of the captions of a group: they are said to be of that source
 SIMILAR_TEXT = 0.97  # cosine of two captions with nearly the same meaning
 Hashes = npt.NDArray[np.uint64]
 
@@ -188,17 +190,58 @@ def compute_mean_distance(visual: Floats) -> float:
     return 1 - total / (count * (count - 1))
 
 
-def describe_caption_group(group: CaptionGroup, rows: int) -> Fault:
-    """The fault that reports a group; `rows` is the size of the corpus."""
+def count_group_sources(database: AuditDatabase, groups: Sequence[CaptionGroup]) -> list[dict[str, int]]:
+    """The captions of each group by source; none if the corpus has one source. Large groups are counted in part."""
+    listed = [sorted(group.hashes)[:MOST_HASHES] for group in groups]
+    hashes = ", ".join(map(str, sorted({number for numbers in listed for number in numbers})))
+    if not hashes or not count_sources(database):
+        return [{} for _ in groups]
+    rows = database.rows(
+        f"SELECT caption_hash AS hash, caption_source AS source, count(*) AS n FROM "
+        f"{database.table('caption_hash caption_source')} "
+        f"WHERE caption_hash IN ({hashes}) AND caption_source IS NOT NULL GROUP BY ALL"
+    )
+    by_hash: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for row in rows:
+        by_hash[row["hash"]].append((row["source"], row["n"]))
+    return [add_counts(count for number in numbers for count in by_hash[number]) for numbers in listed]
+
+
+def add_counts(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for source, count in counts:
+        total[source] += count
+    return dict(total.most_common())
+
+
+def describe_group_rows(group: CaptionGroup, rows: int, sources: Mapping[str, int], totals: Mapping[str, int]) -> str:
+    """The number of captions, and their share of the corpus or, if nearly all have one source, of that source."""
+    source = find_main_source(sources)
+    if source is not None:
+        return f"{group.rows:,} captions of {source} ({group.rows / max(totals[source], 1):.1%} of them)"
+    shares = ", ".join(f"{name} {count / sum(sources.values()):.0%}" for name, count in sources.items())
+    by_source = f"; by source: {shares}" if shares else ""
+    return f"{group.rows:,} rows ({group.rows / max(rows, 1):.1%}{by_source})"
+
+
+def find_main_source(sources: Mapping[str, int]) -> str | None:
+    """The source of nearly all captions that are counted; None if there are several, or none."""
+    return next((name for name, count in sources.items() if count >= MAIN_SOURCE * sum(sources.values())), None)
+
+
+def describe_caption_group(
+    group: CaptionGroup, rows: int, sources: Mapping[str, int], totals: Mapping[str, int]
+) -> Fault:
+    """The fault that reports a group; `rows` is the size of the corpus, `totals` that of each source of captions."""
     phrases = {"exact": "the same caption", "normalised": "the same caption except for case, punctuation or digits"}
     phrase = phrases.get(group.likeness, "nearly the same caption")
     if group.spread is not None:
         phrase += " on different media: boilerplate" if group.is_boilerplate else " on similar media"
     caption = group.captions[0]
     text = caption if len(caption) <= 60 else caption[:57] + "..."
-    share = group.rows / max(rows, 1)
-    sentence = f"{group.rows:,} rows ({share:.1%}) have {phrase}: {text!r}"
+    sentence = f"{describe_group_rows(group, rows, sources, totals)} have {phrase}: {text!r}"
     pattern = "boilerplate" if group.is_boilerplate else "repeated"
     fault = Fault("caption", pattern, None, None, None, None, group.rows, None, sentence, caption)
     where = f"caption_hash IN ({', '.join(map(str, sorted(group.hashes)[:MOST_HASHES]))})"
-    return replace(fault, share=share, likeness=group.likeness, spread=group.spread, where=where)
+    share, source = group.rows / max(rows, 1), find_main_source(sources)
+    return replace(fault, share=share, likeness=group.likeness, spread=group.spread, where=where, source=source)

@@ -56,4 +56,4 @@ def describe_opening(database: AuditDatabase, row: dict[str, Any]) -> Fault:
     noun = "captions" if source is None else f"captions of {source}"
     sentence = f"{count:,} {noun} ({row['share']:.0%} of the different ones) open with {row['opening']!r}"
     fault = Fault("caption", "opening", None, None, None, None, count, None, sentence, row["opening"])
-    return replace(fault, share=row["share"], where=where)
+    return replace(fault, share=row["share"], where=where, source=source)

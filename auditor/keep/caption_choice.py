@@ -59,14 +59,19 @@ def build_repeat_condition(database: AuditDatabase) -> str:
     return f"caption_count >= {max(FEWEST_REPEATS, round(REPEATED_SHARE * database.counts['rows']))}"
 
 
-def list_sources(database: AuditDatabase) -> list[str]:
-    """Return the sources of most captions in alphabetical order; none if the corpus has one."""
+def count_sources(database: AuditDatabase) -> dict[str, int]:
+    """Return the rows of each source of captions, of the largest ones; none if the corpus has one source."""
     sql = (
         f"SELECT caption_source AS source, count(*) AS n FROM {database.table('caption_source')} "
         f"WHERE caption_source IS NOT NULL GROUP BY source ORDER BY n DESC, source LIMIT {MOST_SOURCES}"
     )
     rows = database.cached("caption sources", lambda: database.rows(sql))
-    return sorted(row["source"] for row in rows)
+    return {row["source"]: row["n"] for row in rows}
+
+
+def list_sources(database: AuditDatabase) -> list[str]:
+    """Return the sources of most captions in alphabetical order; none if the corpus has one."""
+    return sorted(count_sources(database))
 
 
 def check_sources(database: AuditDatabase, names: tuple[str, ...]) -> None:

@@ -69,6 +69,11 @@ class KeptRows:
         )
         return {row["source"]: row["n"] for row in rows}
 
+    def describe_sources(self) -> str:
+        """Say how many captions of each source are kept; empty if the corpus has one source."""
+        counts = ", ".join(f"{source} {count:,}" for source, count in self.sources.items())
+        return f"sources of the kept captions: {counts}" if counts else ""
+
     def count_where(self, condition: str) -> int:
         return int(self.database.rows(f"SELECT count(*) AS n FROM {self.from_clause} AND {condition}")[0]["n"])
 

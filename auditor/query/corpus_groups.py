@@ -30,7 +30,16 @@ BINS = 20  # for a column of fractions
 SHARES = {"unusable": "rows", "mismatched": "scored", "ambiguous": "usable"}  # defect: its denominator
 OWN = frozenset({"key", "media_path", "media_offset", "uid_order"})  # columns whose values hardly repeat
 FRACTIONS = {"float32", "float64"}
-FACETS = ("status", "kind", "flag", "language", "looks_like", "topic", "shard")  # joined columns follow
+FACETS = (
+    "status",
+    "kind",
+    "flag",
+    "language",
+    "looks_like",
+    "caption_source",
+    "topic",
+    "shard",
+)  # joined columns follow
 EXTRA = "col-"  # before the name of a joined column, which may be that of another facet
 MOST_VALUES = 100  # of a facet, the most frequent ones
 NONE, UNUSABLE = "(none)", "not ok"  # values of facets: no value, and every status but ok

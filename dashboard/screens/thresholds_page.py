@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from auditor.keep.caption_choice import list_sources
 from auditor.keep.rule_effects import RuleEffects, fetch_rows_near_cut, measure_rule_effects
 from auditor.keep.subset_drift import Drift, measure_subset_drift
 from auditor.keep.thresholds import ThresholdError, choose_cut, compute_cuts, count_pairs
@@ -15,6 +16,7 @@ from auditor.query.distributions import cache_ranges, compute_histogram
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.report.charts import draw_grouped_columns, draw_histogram
+from auditor.report.finding_rules import start_sentence
 from auditor.review.flag_precision import measure_flag_precision
 from auditor.schema import COLUMNS, FAILURES, MEASUREMENTS, RULES, Column
 from dashboard.audit_source import open_first_audit
@@ -32,7 +34,7 @@ from dashboard.display_text import (
     show_number_cards,
 )
 from dashboard.gallery import show_gallery
-from dashboard.records import count_kept_media, estimated_kinds, make_subset_file
+from dashboard.records import count_kept_media, describe_kept_sources, estimated_kinds, make_subset_file
 from dashboard.row_selection import list_slider_steps, round_up_probability
 from dashboard.url_state import KEPT, MAP
 
@@ -76,14 +78,23 @@ def show_rules() -> Rules:
     cells = [NO_BALANCE, *CELL_COLUMNS, *topics]
     balance = st.selectbox("… in balance over", cells, key="balance", bind="query-params", disabled=top == 100)
     unique = st.toggle("Keep only the first of duplicates", key="no_duplicates", bind="query-params")
+    sources = audit.ask("sources", list_sources)
+    prefer = show_source_choice(sources) if sources else []
     best = st.toggle("Keep only the best caption of each medium", key="best_caption", bind="query-params")
     where = st.text_input("SQL condition", key="keep_where", bind="query-params", placeholder="width >= 200")
     if top < 100 and balance == NO_BALANCE:
         values |= {"keep_top": f"{top}%", "by": sort}
     elif top < 100:
         values |= {"share": f"{top}%", "by": sort, "balance": balance}
-    values |= {"where": where.strip() or None, "no_duplicates": unique, "best_caption": best}
+    values |= {"where": where.strip() or None, "no_duplicates": unique, "best_caption": best, "prefer": prefer}
     return Rules.of(values)
+
+
+def show_source_choice(sources: list[str]) -> list[str]:
+    """Choose sources of captions in order of preference."""
+    words = "The first source that has captions of a medium which satisfy the other rules. Others are left out."
+    options: Any = {"bind": "query-params", "placeholder": "any source", "help": words}
+    return st.multiselect("Keep the captions of the first of these sources", sources, key="prefer", **options)
 
 
 def set_cut(rule: str, column: Column, share: float) -> None:
@@ -159,6 +170,8 @@ def show_downloads(rules: Rules, effects: RuleEffects) -> None:
         st.download_button("Keys (.txt)", partial(make_file, "txt"), "kept.txt", **options)
     media = audit.ask("media kept", count_kept_media, rules, version=version)
     st.caption(f"The subset lists the uids of {effects.kept:,} pairs; the keys are those of their {media:,} media.")
+    if sources := audit.ask("kept sources", describe_kept_sources, rules, version=version):
+        st.caption(start_sentence(sources))
     command = ["auditor", "filter", database.path, *rules.command_line(), "--out", "kept.npy"]
     st.code(shlex.join(command), language="bash", wrap_lines=True)
 

@@ -334,6 +334,20 @@ def test_sources_of_captions_are_compared(opened: Open, tmp_path: Path) -> None:
     assert not other.exception and sum(sentence in text.value for text in other.text) == 2
 
 
+def test_sources_of_captions_are_chosen(opened: Open, tmp_path: Path) -> None:
+    audit = write_sources(tmp_path)
+    app = opened("thresholds", Settings((audit.path,)), max_p_mismatch="no limit", prefer=["raw", "alt"])
+    kept = audit.keep(prefer=["raw", "alt"])
+    assert app.multiselect(key="prefer").value == ["raw", "alt"] and app.metric[0].value == f"{kept.count:,}"
+    assert any("--prefer raw,alt --out kept.npy" in code.value for code in app.code)
+    assert f"Sources of the kept captions: raw {kept.count:,}." in [caption.value for caption in app.caption]
+    app.multiselect(key="prefer").set_value([]).run()
+    assert not app.exception and app.metric[0].value == f"{audit.keep().count:,}"
+    facets = opened("browse", Settings((audit.path,)), caption_source="raw")
+    rows = audit.count("caption_source = 'raw'")
+    assert not facets.exception and f"**{rows:,}** rows" in marked(facets)
+
+
 def test_shards_are_lines_of_a_heat_table(opened: Open, small: tuple[Path, Path]) -> None:
     audit = Audit(small[0])
     counts = audit.sql("SELECT shard, count(*) AS n FROM samples GROUP BY shard ORDER BY shard").to_pylist()

@@ -18,13 +18,16 @@ from auditor.faults.repeated_captions import (
     add_spread,
     compute_mean_distance,
     compute_minhashes,
+    count_group_sources,
     describe_caption_group,
     find_near_spellings,
     find_repeated_captions,
     is_covered,
     merge_groups,
 )
+from auditor.keep.caption_choice import count_sources
 from auditor.sweep.caption_facts import hash_caption, normalize_caption, normalize_captions
+from tests.faults.test_shared_openings import write_captions
 from tests.support.planted import make_captions, make_embeddings, write_planted
 
 
@@ -106,10 +109,28 @@ def test_unlike_media_are_boilerplate_and_alike_ones_are_not() -> None:
     apart = add_spread(make_group("x", 20, members), {m: visual[int(m)] for m in members}, unlike)
     alike = add_spread(make_group("x", 20, members), dict.fromkeys(members, visual[0]), unlike)
     assert apart.is_boilerplate and not alike.is_boilerplate
-    assert (
-        "boilerplate" in describe_caption_group(apart, 100).sentence
-        and "20.0%" in describe_caption_group(apart, 100).sentence
-    )
+    sentence = describe_caption_group(apart, 100, {}, {}).sentence
+    assert "boilerplate" in sentence and "20 rows (20.0%) have" in sentence
+
+
+def test_a_repeated_caption_names_its_source(tmp_path: Path) -> None:
+    texts = [f"{row} dogs at {row * 3} o'clock" for row in range(300)]
+    texts[1::4] = ["A photo of a thing"] * 75  # every second caption of refined
+    for row in range(0, 100, 10):
+        texts[row] = texts[row + 3] = "An empty street"  # of both sources
+    database = write_captions(tmp_path, texts, ["raw", "refined"]).database
+    groups = find_repeated_captions(database)
+    counts = count_group_sources(database, groups)
+    totals = count_sources(database)
+    sentences = {
+        group.captions[0]: describe_caption_group(group, sum(totals.values()), sources, totals)
+        for group, sources in zip(groups, counts, strict=True)
+    }
+    boilerplate, both = sentences["A photo of a thing"], sentences["An empty street"]
+    share = boilerplate.rows / totals["refined"]
+    assert boilerplate.source == "refined" and both.source is None and 0.4 < share < 0.55
+    assert boilerplate.sentence.startswith(f"{boilerplate.rows} captions of refined ({share:.1%} of them) have the")
+    assert "; by source: r" in both.sentence and "raw 50%" in both.sentence and "refined 50%" in both.sentence
 
 
 def test_mean_distance_is_that_of_all_pairs() -> None:

@@ -98,7 +98,7 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
         print_line(f"{result.target}: {describe_result(result)}")
         print_changes(result.changes, result.form in ("npy", "txt"))
         for note in filter(
-            None, (describe_unscored(subset.usable_unscored, subset.unscored), describe_sources(subset))
+            None, (describe_unscored(subset.usable_unscored, subset.unscored), subset.describe_sources())
         ):
             print_line(note)
 
@@ -142,12 +142,6 @@ def describe_unscored(usable: int, kept_count: int) -> str:
     return f"no estimate: {usable:,} pairs without p_mismatch, {outcome}"
 
 
-def describe_sources(subset: "Subset") -> str:
-    """Say how many captions of each source are kept; empty if the corpus has one source."""
-    counts = ", ".join(f"{source} {count:,}" for source, count in subset.sources.items())
-    return f"sources of the kept captions: {counts}" if counts else ""
-
-
 def show_dry_run(subset: "Subset", as_json: bool) -> None:
     from auditor import console
     from auditor.keep.uncertainty_cuts import measure_limits
@@ -162,7 +156,7 @@ def show_dry_run(subset: "Subset", as_json: bool) -> None:
     title = f"{effects.kept:,} of {effects.rows:,} pairs would be kept, of {subset.media:,} media"
     rows = [tabulate_effect(effect) for effect in (*effects.rules, effects.together)]
     console.print_table([*rows, {"rule": "not usable (status)", "removed": effects.rows - effects.usable}], title)
-    for note in filter(None, (describe_unscored(effects.unscored, effects.unscored_kept), describe_sources(subset))):
+    for note in filter(None, (describe_unscored(effects.unscored, effects.unscored_kept), subset.describe_sources())):
         print_line(note)
     print_changes(subset.change_counts)
     for cut in cuts:
