@@ -1,6 +1,7 @@
 """Measure whether the best of three sources of captions is chosen, on Flickr8k photos with planted defects.
 
     python -m tests.bench.caption_sources [--photos 1000] [--tar flickr8k/val-00000.tar] [--alt-noise 0.4]
+    python -m tests.bench.caption_sources --drawings 1000
 
 `refined` is the longest caption of a photo; 20% of them are replaced by one boilerplate caption, 10% by a caption of a
 similar photo (the 2nd to 6th nearest). `raw` is the shortest caption, and always right. `alt` is the one of middle
@@ -11,6 +12,9 @@ Prints the share of right choices where `refined` is planted, and in the other r
 choices other than `refined`, which is right there. --prefer is used with --max-p-mismatch 0.5 --max-caption-count 10
 --no-generated-defects. The order was chosen on human/photos-00000.tar (500 photos) and train-00000,
 but results on val-00000 had been seen before.
+
+--drawings audits random drawings of openclipart with the titles, descriptions and keywords of their makers instead, in
+which nothing is planted, and prints the summary's comparison of the three sources.
 """
 
 import argparse
@@ -25,7 +29,9 @@ import numpy as np
 import auditor
 from auditor import Audit
 from auditor.console import print_table
+from tests.bench.filter_pools import read_metadata
 from tests.bench.flickr8k import CACHE, load_photos
+from tests.bench.found_corpora import DRAWINGS, MOST_PIXELS, count_pixels
 from tests.conftest import SHARED
 
 BOILERPLATE = {
@@ -33,6 +39,7 @@ BOILERPLATE = {
     "val": "This is a beautiful moment captured outdoors, showing people enjoying the day together.",
 }
 SOURCES = ("alt", "raw", "refined")
+DRAWING_SOURCES = ("title", "description", "keywords")
 
 
 @dataclass(frozen=True)
@@ -125,13 +132,45 @@ def list_choices(audit: Audit) -> dict[str, dict[str, str]]:
     }
 
 
+def write_drawings(folder: Path, count: int, seed: int) -> Path:
+    """A table of random drawings with a title, and their description and keywords, those that they have."""
+    files = [file for file in sorted((DRAWINGS / "png").rglob("*.png")) if count_pixels(file) < MOST_PIXELS]
+    rows: list[dict[str, str]] = []
+    for number in np.random.default_rng(seed).permutation(len(files)):
+        svg = DRAWINGS / "svg" / files[number].relative_to(DRAWINGS / "png").with_suffix(".svg")
+        texts = list(read_metadata(svg.read_text("utf-8", "replace"))) if svg.exists() else [""]
+        if texts[0] and len(rows) < count:
+            rows.append({"image": str(files[number]), **dict(zip(DRAWING_SOURCES, texts, strict=True))})
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "drawings.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["image", *DRAWING_SOURCES])
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder / "drawings.csv"
+
+
+def compare_drawings(count: int, seed: int) -> None:
+    folder = CACHE / f"drawing-sources-{count}-{seed}"
+    table = write_drawings(folder, count, seed)
+    model = f"local-dir:{SHARED / 'models' / 'flickr8k-lite'}"
+    options: Any = {"caption": DRAWING_SOURCES, "media_root": (str(DRAWINGS),), "quiet": True}
+    with auditor.audit(table, folder / "audit", model=model, **options) as audit:
+        print(audit.summary())
+        kept = audit.keep(best_caption=True)
+        print(kept.describe_sources())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--photos", type=int, default=1000)
     parser.add_argument("--tar", default="flickr8k/val-00000.tar")
     parser.add_argument("--alt-noise", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drawings", type=int)
     options = parser.parse_args()
+    if options.drawings:
+        compare_drawings(options.drawings, options.seed)
+        return
     table = plant_sources(options.tar, options.photos, options.alt_noise, options.seed)
     audit = audit_sources(table, options.tar)
     choices = list_choices(audit)

@@ -25,7 +25,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import LockedError
 from auditor.audit_folder.manifest import Manifest
-from auditor.corpus.open_corpus import Shard
+from auditor.corpus.open_corpus import CorpusOptions, Shard
 from auditor.run import ray_engine as ray_engine_module
 from auditor.run.audit_config import AuditConfig
 from auditor.run.ray_engine import Placement, RayEngine, SweepWorker, make_ray_engine
@@ -34,6 +34,7 @@ from auditor.sweep.sweep_events import ShardReport
 from tests.run.test_run_audit import config, rows
 from tests.support.corpora import make_caption, make_picture, make_sample, write_corpus, write_tar
 from tests.support.s3 import Bucket, bucket, s3_endpoint  # noqa: F401
+from tests.support.timed import write_film_table
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS, SIZE = 24, 16
@@ -341,14 +342,19 @@ def test_a_benchmark_is_submitted_and_encoded_on_the_cluster(
 
 
 def test_the_script_alone_starts_ray_by_itself(random_model: str, tmp_path: Path) -> None:
-    """A job file alone, as `ray submit` copies it; the package is installed."""
-    small = write_corpus(tmp_path / "corpus", shards=2, size=4)
+    """A job file alone, as `ray submit` copies it; the package is installed. Parts, sources and spans as locally."""
+    films = write_film_table(tmp_path / "corpus")
     (tmp_path / "audit.py").write_text((ROOT / "jobs" / "audit.py").read_text())
-    command = [sys.executable, "audit.py", str(small), "--out", "out", "--model", random_model, "--json"]
-    done = subprocess.run([*command, "--address", "local"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [sys.executable, "audit.py", str(films), "--caption-column", "raw,refined", "--shard-size", "1"]
+    command += ["--out", "out", "--model", random_model, "--json", "--address", "local"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["failed_shards"] == []
-    assert rows(tmp_path / "out").num_rows == 8
+    sources = CorpusOptions(caption_column=("raw", "refined"), shard_size=1)
+    run_audit(AuditConfig(str(films), str(tmp_path / "local"), random_model, options=sources, quiet=True))
+    assert_same(tmp_path / "out", tmp_path / "local")
+    table = rows(tmp_path / "out")
+    assert table["parts"].to_pylist() == [2, 2, 2, 1, 1, 1] * 2 and len(set(table["shard"].to_pylist())) == 2
 
 
 def test_the_example_cluster_is_one_that_ray_understands() -> None:

@@ -83,6 +83,10 @@ def test_every_place_shows_it(audit: Audit, capsys: pytest.CaptureFixture[str]) 
     run_command_line(["thresholds", audit.path, "--at", "0.5"])
     shown = capsys.readouterr().out
     assert all(f"{source}: " in shown for source in SOURCES)
+    run_command_line(["thresholds", audit.path, "--at", "0.5", "--json"])
+    cuts = json.loads(capsys.readouterr().out)
+    assert [cut.get("caption_source") for cut in cuts] == [None, *SOURCES]
+    assert cuts[0]["removed"] == sum(cut["removed"] for cut in cuts[1:]) > 0
     assert sentence in render_report(audit.database, media=False)
 
 

@@ -20,6 +20,7 @@ from auditor.sweep.caption_parts import MOST_PARTS
 from model.checkpoint import load_model
 from tests.support.corpora import make_picture, write_tar
 from tests.support.stored import normalize_rows
+from tests.support.timed import write_film_table
 
 SENTENCES = ("A dog runs on a beach.", "A man in a red hat watches it.", "Clouds cover the sky.")
 LONG = " ".join(f"{text[:-1]}, number {number}." for number in range(5) for text in SENTENCES)
@@ -98,6 +99,39 @@ def test_a_shard_that_grows_and_a_second_shard_keep_the_parts(random_model: str,
     rows = read_rows(out)
     assert {name: rows[name]["parts"] for name in ("one", "long", "two")} == {"one": 1, "long": 15, "two": 2}
     assert rows["long"]["part_similarity"] is not None  # known even where there are too few pairs for a probability
+
+
+def test_timed_captions_of_two_sources_are_judged_in_parts(random_model: str, tmp_path: Path) -> None:
+    table, out = write_film_table(tmp_path / "films"), tmp_path / "audit"
+    columns = ("raw", "refined")
+    run_audit(
+        AuditConfig(str(table), str(out), random_model, options=CorpusOptions(caption_column=columns), quiet=True)
+    )
+    with Audit(out) as opened:
+        rows = opened.sql("SELECT * FROM samples ORDER BY key, caption_index").to_pylist()
+        key = rows[0]["key"]
+        assert "Somebody filmed it" in str(opened.explain(key))
+        kept = opened.keep(drop_weak_parts=0.0)
+        assert kept.count == len(rows)  # too few pairs for probabilities: no part is dropped
+    assert [(row["caption_source"], row["start"], row["end"]) for row in rows] == 2 * [
+        (source, float(scene), scene + 1.0) for source in columns for scene in range(3)
+    ]
+    assert {(row["caption_source"], row["parts"], row["status"]) for row in rows} == {
+        ("raw", 2, "ok"),
+        ("refined", 1, "ok"),
+    }
+    first, second = rows[0]["caption"].split(". ")
+    assert rows[0]["part_ends"] == f"{len(first) + 1} {len(first) + 2 + len(second)}"
+    stored = read_embeddings(Folder(out), rows[0]["shard"])
+    assert stored.parts is not None and stored.parts.counts.tolist() == [2, 2, 2, 0, 0, 0] * 2
+    assert len(stored.media) == 2 * 2 * 3  # a span of each source is a medium of its own
+    backbone = load_model(random_model).backbone
+    np.testing.assert_allclose(
+        stored.parts.take(np.array([0])).vectors, backbone.encode_texts([f"{first}.", second]).numpy(), atol=2e-3
+    )
+    similarity = [row["similarity"] for row in rows[:6]]
+    vectors = stored.media.take(stored.media_index[:6])
+    np.testing.assert_allclose(vectors.own_similarity(stored.text[:6]), similarity, atol=2e-3)
 
 
 def write_caption(row: int) -> str:

@@ -58,3 +58,18 @@ def align_captions_with_scenes(monkeypatch: pytest.MonkeyPatch, videos: int) -> 
         return torch.stack([truth.get(tuple(row), v) for row, v in zip(tokens.tolist(), plain, strict=True)])
 
     monkeypatch.setattr(Backbone, "encode_tokens", encode_like_scenes)
+
+
+def write_film_table(folder: Path, films: int = 2) -> Path:
+    """A table of videos whose scenes have a raw caption of two sentences and a refined one each."""
+    folder.mkdir(exist_ok=True)
+    lines = []
+    for film in range(films):
+        data = encode_clip((picture for picture in draw_scenes(film)[:3] for _ in range(10)), rate=10)
+        (folder / f"{film}.mp4").write_bytes(data)
+        refined = make_scene_captions(film)[:3]
+        raw = [f"{text.capitalize()}. Somebody filmed it from far away." for text in refined]
+        spans = {"start": [0, 1, 2], "end": [1, 2, 3]}
+        lines.append(json.dumps({"key": f"{film}", "video": f"{film}.mp4", "raw": raw, "refined": refined, **spans}))
+    (folder / "films.jsonl").write_text("\n".join(lines))
+    return folder / "films.jsonl"

@@ -10,7 +10,7 @@ from auditor.commands.output import Output, open_database, output_options
 from auditor.schema import FAILURES
 
 if TYPE_CHECKING:
-    from auditor.keep.thresholds import PairCounts
+    from auditor.keep.thresholds import Cut, PairCounts
     from auditor.query.database import AuditDatabase
 
 
@@ -56,15 +56,21 @@ def command(audit: str, by: str, cut_offs: tuple[str, ...], where: str | None, o
         cuts = [choose_cut(counts, **goal)]
     else:
         cuts = compute_cuts(counts, limits or SHOWN)
+    tables = [("", counts, cuts)]
+    for source in [] if where else list_sources(database):
+        with suppress(ThresholdError):  # no pair of it has p_mismatch
+            counts = count_pairs(database, f"caption_source = {quote_literal(source)}")
+            tables.append((source, counts, compute_cuts(counts, [cut.p for cut in cuts])))
     if output.for_machines:
-        output.show([{**cut.to_dict(), "unscored": counts.unscored} for cut in cuts])
-    else:
-        output.show([cut.tabulate() for cut in cuts], describe_share(counts))
-        for source in [] if where else list_sources(database):
-            with suppress(ThresholdError):  # no pair of it has p_mismatch
-                counts = count_pairs(database, f"caption_source = {quote_literal(source)}")
-                rows = [cut.tabulate() for cut in compute_cuts(counts, [cut.p for cut in cuts])]
-                output.show(rows, f"{source}: {describe_share(counts)}")
+        output.show([build_cut_record(cut, *table[:2]) for table in tables for cut in table[2]])
+        return
+    for source, counts, cuts in tables:
+        output.show([cut.tabulate() for cut in cuts], f"{source}: {describe_share(counts)}".removeprefix(": "))
+
+
+def build_cut_record(cut: "Cut", source: str, counts: "PairCounts") -> dict[str, Any]:
+    """A cut for machines; those of one source of captions name it."""
+    return {**cut.to_dict(), "unscored": counts.unscored, **({"caption_source": source} if source else {})}
 
 
 def show_uncertainty_cuts(
