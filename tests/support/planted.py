@@ -24,13 +24,10 @@ from auditor.score.score import score_shard
 from auditor.score.score_config import ScoreConfig
 from auditor.sweep.caption_facts import hash_caption
 from auditor.vectors import Floats, Ints
+from tests.support.pairs import normalize_rows
 
 SCALE = 20.0
 CONFIG = ScoreConfig(fit_pairs=500)
-
-
-def normalize_rows(rows: npt.NDArray[np.float64]) -> Floats:
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
 
 
 def make_embeddings(samples: int, seed: int = 0, *, dim: int = 64, noise: float = 1.2) -> tuple[Floats, Floats]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support.pairs import normalize_rows
+
 
 def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0) -> Path:
     """Captions are close to their media, with more noise if their uncertainty is high."""
@@ -37,8 +39,3 @@ def write_results(path: Path, media: int = 60, captions: int = 2, seed: int = 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
-
-
-def normalize_rows(vectors: np.ndarray) -> np.ndarray:
-    scaled: np.ndarray = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    return scaled

@@ -62,5 +62,5 @@ def tabulate_comparison(comparison: "Comparison") -> list[dict[str, Any]]:
         "only in the second": f"{comparison.only_second:,}",
     }
     for position, noise in (("first", comparison.noise_first), ("second", comparison.noise_second)):
-        values |= {f"mismatched {n.kind}s, {position}": f"{n.share:.1%} ({n.low:.1%} - {n.high:.1%})" for n in noise}
+        values |= {f"mismatched {n.kind}s, {position}": n.words() for n in noise}
     return [{"what": what, "value": value} for what, value in values.items()]
