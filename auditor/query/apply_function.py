@@ -44,13 +44,13 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.function_inputs import (
     PIXELS,
-    Ints,
     check_input_columns,
     iterate_batches,
     read_shard_rows,
     read_side_vectors,
 )
 from auditor.query.join_columns import ColumnError, check_new_columns, make_source_name
+from auditor.vectors import Ints
 from auditor.workers.process_pool import Engine
 
 MARK = "applied"  # metadata of a shard's file: fingerprint of the function

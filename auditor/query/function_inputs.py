@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,13 +23,11 @@ from auditor.audit_folder.folder import Folder
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Problem
 from auditor.query.database import AuditDatabase
-from auditor.vectors import Floats, take_rows
+from auditor.vectors import Floats, Ints, take_rows
 
 VECTORS = ("visual", "text")
 PIXELS = ("image", "media")
 PLACE = ("media_path", "media_offset", "media_size")
-
-Ints = npt.NDArray[np.int64]
 
 
 def check_input_columns(database: AuditDatabase, columns: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
@@ -37,6 +36,7 @@ from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
 from auditor.query.sample_tables import build_source_sql
 from auditor.query.sandbox import quote_name as quoted
+from auditor.vectors import Ints
 
 
 class ColumnError(AuditorError):
@@ -69,7 +69,6 @@ def check_new_columns(database: AuditDatabase, name: str, columns: Iterable[str]
 
 
 Which = Literal["first", "last"]
-Ints = npt.NDArray[np.int64]
 
 
 class JoinError(AuditorError):

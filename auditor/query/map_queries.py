@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from auditor.audit_folder.side_files import read_topics
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_name
+from auditor.vectors import Doubles
 
 PLACES: Mapping[str, tuple[str, str]] = {"media": ("map_x", "map_y"), "captions": ("map_text_x", "map_text_y")}
 MOST = 4000  # points drawn
@@ -80,7 +80,6 @@ def list_topic_labels(database: AuditDatabase, over: str, where: str | None = No
 
 
 Shape = list[tuple[float, float]]
-Doubles = npt.NDArray[np.float64]
 
 CORNERS = 24  # of a lasso: more would not be more exact, and conditions stay readable
 DIGITS = 3  # of coordinates between -1 and 1

@@ -19,7 +19,8 @@ from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.explain import FIT_COLUMNS, Fit, find_row, load_pair
 from auditor.query.row_queries import read_rows_at
-from auditor.query.search_index import SIDES, Bools, Floats, Ints, Nearest, VectorIndex, find_nearest, open_vectors
+from auditor.query.search_index import SIDES, Nearest, VectorIndex, find_nearest, open_vectors
+from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.encoder_client import EncoderClient, SearchError
 
 

@@ -22,12 +22,10 @@ import numpy.typing as npt
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder, StorageError
+from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.encoder_client import SearchError
 
 Halves = npt.NDArray[np.float16]
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int32]
 
 BLOCK = 2048  # vectors converted at once: with width 512 they stay in a core's cache

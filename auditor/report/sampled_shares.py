@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from auditor.keep.uncertainty_cuts import wilson_interval
 from auditor.query.database import AuditDatabase
+from auditor.vectors import Doubles, Ints
 
-Doubles = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 
 
@@ -23,7 +22,7 @@ def estimate_intervals(database: AuditDatabase, sums: Sequence[tuple[str, str]])
 
 
 def estimate_interval(
-    shards: npt.NDArray[np.int64], events: Doubles, rows: Doubles, shard_fraction: float, key_fraction: float
+    shards: Ints, events: Doubles, rows: Doubles, shard_fraction: float, key_fraction: float
 ) -> Interval:
     """Wilson's interval of events per row, with Student's t, from the shard, events and rows of each key (K,)."""
     total, count = float(rows.sum()) or 1.0, int(shards.max()) + 1

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from auditor.vectors import Bools, Doubles
+
 CONFIDENCE = 0.9
 DRAWS = 20_000
 SEED = 20_231_117

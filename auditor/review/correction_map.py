@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
+from auditor.vectors import Bools, Doubles
 
 SMALLEST_P = 1e-3  # few labels cannot distinguish smaller probabilities
 IDENTITY = np.array([0.0, 1.0, 0.0])
@@ -72,7 +72,7 @@ def predict_mismatch(weights: Doubles, x: Doubles) -> Doubles:
 def fit_correction(
     p: Doubles,  # (L,) of the judged pairs
     z: Doubles,
-    bad: npt.NDArray[np.bool_],
+    bad: Bools,
     weight: Doubles,  # (L,) rows of the corpus that each judged pair represents
     mean: Mapping[str, float],
     spread: Mapping[str, float],

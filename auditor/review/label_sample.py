@@ -21,7 +21,8 @@ from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import read_rows_at
 from auditor.query.rules import Rules
 from auditor.review.certificate import Stratum
-from auditor.review.strata import Doubles, draw_rows, stratify_rows
+from auditor.review.strata import draw_rows, stratify_rows
+from auditor.vectors import Doubles
 
 FOLDER = "certify"
 JUDGED = 0.9  # share of the leading rows that must be judged

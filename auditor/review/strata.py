@@ -9,11 +9,8 @@ on the labels only.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from auditor.vectors import Bools, Doubles, Ints
 
 DOUBT = 0.05  # bounds p away from 0 and 1 when labels are allocated
 PER_STRATUM = 8  # labels

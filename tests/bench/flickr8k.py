@@ -132,12 +132,3 @@ def swap_noun(caption: str, known: Sequence[str], generator: np.random.Generator
     place = places[generator.integers(len(places))]
     others = [noun for noun in known if noun not in words(caption)]
     return caption[: place.start()] + others[generator.integers(len(others))] + caption[place.end() :]
-
-
-def first_noun_phrase(caption: str, known: Sequence[str]) -> str | None:
-    """'A man' of 'A man in a red shirt climbs'; None if that is the whole caption."""
-    for found in re.finditer(r"[A-Za-z]+", caption):
-        if found.group().lower() in set(known):
-            short = caption[: found.end()]
-            return short if len(words(short)) < len(words(caption)) else None
-    return None
