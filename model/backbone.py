@@ -36,7 +36,7 @@ from model.model_names import (
 from model.pixels import PixelSpec
 from model.precision import NumericalPrecision, Precision
 from model.temporal import TemporalTransformer, load_temporal
-from model.text_tower import can_trim, encode_trimmed_tokens, find_causal_tower, trim_padding
+from model.text_tower import can_trim, encode_trimmed_tokens, find_causal_tower, group_by_width, trim_padding
 
 TEMPORAL_SETTINGS = "temporal_cfg"  # in it, beside open_clip's own model_cfg and preprocess_cfg
 # Settings about where weights come from, not about the model: excluded from fingerprints and saved configurations.
@@ -191,10 +191,9 @@ class Backbone:
     def encode_tokens(self, tokens: Tensor, batch: int = 256, *, by_length: bool = True) -> Tensor:
         """The same for tokens (B, L) at full width. Captions of like length need little padding."""
         result = torch.zeros(len(tokens), self.dim, device=self.device)
-        order = (tokens != 0).sum(dim=1).argsort(stable=True) if by_length else torch.arange(len(tokens))
+        groups = group_by_width(tokens) if by_length and self.trims else [torch.arange(len(tokens))]
         with evaluation_mode(self.model):
-            for start in range(0, len(order), batch):
-                rows = order[start : start + batch]
+            for rows in (rows for group in groups for rows in torch.split(group, batch)):
                 trimmed = self.trim(tokens[rows])
                 result[rows.to(self.device)] = self.precision.run("captions", self.embed_tokens, trimmed, self.device)
         return result

@@ -6,6 +6,7 @@ Every process that encodes checks the first samples of each tower against float3
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from model.matrix_products import use_fastest_products
 from model.model_errors import ModelError
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -56,7 +58,8 @@ class NumericalPrecision:
     def run(self, tower: Tower, embed: Embed, batch: Tensor, device: torch.device) -> Tensor:
         """`embed(batch)` in this precision. Each tower always has the same `embed` function."""
         if self.exact:
-            return embed(batch)
+            with use_fastest_products() if device.type == "cpu" else nullcontext():
+                return embed(batch)
         if tower not in self.embed_functions:
             self.embed_functions[tower] = torch.compile(embed, **self.options) if self.compiled else embed
         dtype = getattr(torch, self.precision)

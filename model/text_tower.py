@@ -27,6 +27,14 @@ def trim_padding(tokens: Tensor) -> Tensor:
     return tokens[:, : min(tokens.shape[1], -(-used // WIDTH_MULTIPLE) * WIDTH_MULTIPLE)]
 
 
+def group_by_width(tokens: Tensor) -> list[Tensor]:
+    """Row numbers of tokens (B, L) in groups of equal width after `trim_padding`, the narrowest first."""
+    lengths = (tokens != 0).sum(dim=1)
+    order = lengths.argsort(stable=True)
+    widths = (lengths[order] + WIDTH_MULTIPLE - 1).div(WIDTH_MULTIPLE, rounding_mode="floor")
+    return [group for group in torch.split(order, widths.bincount().tolist()) if len(group)]
+
+
 def find_causal_tower(model: nn.Module) -> Any | None:
     """The text tower of an open_clip model if it is causal and pools at the end-of-text token, or None."""
     tower: Any = getattr(model, "text", model)  # CustomTextCLIP has a TextTransformer, CLIP is one itself

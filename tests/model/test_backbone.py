@@ -14,7 +14,7 @@ import torch
 from model.backbone import Backbone, evaluation_mode, load_backbone, parse_spec
 from model.model_names import BackboneError
 from model.pixels import PixelSpec
-from model.text_tower import can_trim
+from model.text_tower import can_trim, group_by_width, trim_padding
 from tests.support.tiny_clip import CONFIG, write_config, write_model
 
 CAPTIONS = [
@@ -75,6 +75,14 @@ def test_trimmed_captions_encode_as_padded_ones(
     torch.testing.assert_close(made.encode_texts(CAPTIONS), expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(made.encode_texts(CAPTIONS, batch=1), expected, atol=1e-5, rtol=0)
     assert made.tokenize(["a dog"]).shape == (1, 8 if expected_trims else 32)
+
+
+def test_captions_are_grouped_by_their_trimmed_width(tiny: Backbone) -> None:
+    tokens = tiny.tokens(["word " * count for count in (20, 1, 9, 2, 20, 3)])
+    groups = group_by_width(tokens)
+    assert sorted(row for group in groups for row in group.tolist()) == list(range(6))
+    widths = [{trim_padding(tokens[row : row + 1]).shape[1] for row in group.tolist()} for group in groups]
+    assert all(len(width) == 1 for width in widths) and len(set.union(*widths)) == len(widths) > 1
 
 
 def test_a_tower_that_only_looks_causal_is_not_trimmed(tiny: Backbone) -> None:
