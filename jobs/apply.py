@@ -36,7 +36,7 @@ from auditor.query.join_columns import ColumnError
 from auditor.query.sandbox import Limits
 from auditor.run.ray_engine import BlockWorker, Placement, run_on_workers
 from jobs.cluster import connect_workers
-from jobs.worker_options import make_absolute, worker_options
+from jobs.worker_options import WorkerRequest, make_absolute, worker_options
 
 
 class ApplyWorker(BlockWorker):
@@ -81,10 +81,7 @@ def command(
     corpus: str | None,
     force: bool,
     as_json: bool,
-    workers: int | None,
-    cpus: float | None,
-    gpus: float,
-    address: str | None,
+    request: WorkerRequest,
     **options: Any,
 ) -> None:
     """Call FUNCTION (module:name) with batches of the usable rows of AUDIT and store its results as columns.
@@ -96,7 +93,7 @@ def command(
     audit_path = make_absolute(audit)
     with AuditDatabase(audit_path, corpus and make_absolute(corpus), limits=Limits(seconds=None)) as database:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-        placement = connect_workers(workers, cpus, gpus, address, quiet=True)
+        placement = connect_workers(request)
         work = make_apply_task(function_object, split_columns(columns), decoders=placement.threads, **options)
         portable = function_object if is_head_file(function) else function
         result = apply_on_cluster(database, portable, work, placement, force)

@@ -21,15 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor.cli import run_command_line
 from auditor.commands.everyday.audit import audit_options
 from auditor.run.start_audit import build_audit_config, open_inputs
-from jobs.worker_options import is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
+from jobs.worker_options import WorkerRequest, is_submitted_job, make_model_absolute, refuse_lost_output, worker_options
 
 
 @click.command()
 @audit_options
 @worker_options
-def command(
-    workers: int | None, cpus: float | None, gpus: float, address: str | None, as_json: bool, **values: Any
-) -> None:
+def command(request: WorkerRequest, as_json: bool, **values: Any) -> None:
     """Sweep CORPUS and score every pair, on a Ray cluster.
 
     \b
@@ -43,10 +41,10 @@ def command(
     from auditor.run.run_audit import run_audit
     from jobs.cluster import connect_workers
 
-    placement = connect_workers(workers, cpus, gpus, address, quiet=values["quiet"])
+    placement = connect_workers(request, quiet=values["quiet"])
     values["decoders"] = values["decoders"] or placement.threads
     if values["device"] == "auto":
-        values["device"] = "cuda" if gpus else "cpu"
+        values["device"] = "cuda" if request.gpus else "cpu"
     values["model"] = values["model"] if is_submitted_job() else make_model_absolute(values["model"])
     work = extend_audit if values["extend"] else run_audit
     manifest = work(build_audit_config(values), partial(make_ray_engine, placement), "cpu", corpus)

@@ -11,17 +11,15 @@ from ray.exceptions import AuthenticationError
 from auditor.run.ray_engine import Placement, WorkerError, summarize_error
 from auditor.run.ray_tokens import find_token
 from auditor.terminal import print_line
-from jobs.worker_options import is_submitted_job
+from jobs.worker_options import WorkerRequest, is_submitted_job
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
-def connect_workers(
-    workers: int | None, cpus: float | None, gpus: float, address: str | None, *, quiet: bool
-) -> Placement:
-    """Connect to a cluster with room for workers; the arguments are those of `worker_options`."""
-    started = connect(address, quiet=quiet)
-    placement = Placement(workers, cpus or choose_worker_cpus(gpus), gpus)
+def connect_workers(request: WorkerRequest, *, quiet: bool = True) -> Placement:
+    """Connect to a cluster with room for workers."""
+    started = connect(request.address, quiet=quiet)
+    placement = Placement(request.workers, request.cpus or choose_worker_cpus(request.gpus), request.gpus)
     check_cluster_room(placement, started=started)
     return placement
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor.cli import run_command_line
 from auditor.commands.everyday.encoders import build_trial_config, encoders_options, show_trials
 from auditor.run.start_audit import open_inputs
-from jobs.worker_options import is_submitted_job, make_model_absolute, worker_options
+from jobs.worker_options import WorkerRequest, is_submitted_job, make_model_absolute, worker_options
 
 
 @click.command()
@@ -26,10 +26,7 @@ from jobs.worker_options import is_submitted_job, make_model_absolute, worker_op
 def command(
     models: tuple[str, ...],
     sample: int,
-    workers: int | None,
-    cpus: float | None,
-    gpus: float,
-    address: str | None,
+    request: WorkerRequest,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -39,7 +36,7 @@ def command(
     python jobs/encoders.py 'shards/{00000..00099}.tar' --try ViT-B-32@laion2b_s34b_b79k --try my-pau/best --workers 2
     """
     if values["device"] == "auto":
-        values["device"] = "cuda" if gpus else "cpu"
+        values["device"] = "cuda" if request.gpus else "cpu"
     corpus = open_inputs(values, models if len(models) == 1 else ())  # of several, the others are tried
     from auditor.run.compare_encoders import list_models
     from auditor.run.ray_engine import run_on_workers
@@ -47,7 +44,7 @@ def command(
     from jobs.trial_worker import TrialWorker
 
     names = list_models(corpus, [model if is_submitted_job() else make_model_absolute(model) or "" for model in models])
-    placement = connect_workers(workers, cpus, gpus, address, quiet=True)
+    placement = connect_workers(request)
     values["decoders"] = values["decoders"] or placement.threads
     config = build_trial_config({**values, "quiet": True})
     arguments = {"corpus": corpus, "config": config, "count": sample, "threads": placement.threads}

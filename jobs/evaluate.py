@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 from auditor.audit_folder.folder import split_target
 from auditor.cli import run_command_line
 from auditor.commands.train_and_evaluate.evaluate import benchmark_options, show_results
-from jobs.worker_options import make_absolute, make_model_absolute, refuse_lost_output, worker_options
+from jobs.worker_options import WorkerRequest, make_absolute, make_model_absolute, refuse_lost_output, worker_options
 from model.model_names import check_model_name
 
 
@@ -35,10 +35,7 @@ def command(
     model: str,
     out: str | None,
     cache: str | None,
-    workers: int | None,
-    cpus: float | None,
-    gpus: float,
-    address: str | None,
+    request: WorkerRequest,
     frames: int,
     decoders: int | None,
     json_: bool,
@@ -63,10 +60,10 @@ def command(
     from model.checkpoint import load_model
 
     loaded = load_model(model, "cpu")
-    placement = connect_workers(workers, cpus, gpus, address, quiet=True)
+    placement = connect_workers(request)
     config = EvaluateConfig(**options)
     root = make_absolute(cache) if cache else f"{out}-embeddings"
-    device, decoders = "cuda" if gpus else "cpu", decoders or placement.threads
+    device, decoders = "cuda" if request.gpus else "cpu", decoders or placement.threads
     sweep_config = make_audit_config(config.data, root, make_model_absolute(model) or model, frames, decoders, device)
     sweep_split = SplitSweeper(loaded.backbone, sweep_config, partial(make_ray_engine, placement))
     results = evaluate_benchmark(config, loaded.backbone, loaded.head, sweep_split)

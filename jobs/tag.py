@@ -21,29 +21,21 @@ from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import Limits
 from auditor.run.ray_engine import RayEngine
 from jobs.cluster import connect_workers
-from jobs.worker_options import make_absolute, worker_options
+from jobs.worker_options import WorkerRequest, make_absolute, worker_options
 
 
 @click.command()
 @click.argument("audit")
 @tag_options
 @worker_options
-def command(
-    audit: str,
-    as_json: bool,
-    workers: int | None,
-    cpus: float | None,
-    gpus: float,
-    address: str | None,
-    **values: Any,
-) -> None:
+def command(audit: str, as_json: bool, request: WorkerRequest, **values: Any) -> None:
     """Add a column for each prompt to AUDIT, on a Ray cluster.
 
     \b
     python jobs/tag.py audit "a watermark" --workers 2
     """
     with AuditDatabase(make_absolute(audit), limits=Limits(seconds=None)) as database:
-        placement = connect_workers(workers, cpus, gpus, address, quiet=True)
+        placement = connect_workers(request)
         engine = RayEngine(database.files.folder, {}, placement)
         print_tags(tag_media(database, engine=engine, **values), as_json)
 

@@ -25,7 +25,7 @@ from auditor.run.compare_target import compare_target
 from auditor.run.ray_engine import RayEngine
 from auditor.terminal import print_line
 from jobs.cluster import connect_workers
-from jobs.worker_options import make_absolute, worker_options
+from jobs.worker_options import WorkerRequest, make_absolute, worker_options
 
 
 @click.command()
@@ -33,23 +33,14 @@ from jobs.worker_options import make_absolute, worker_options
 @click.argument("other")
 @target_options
 @worker_options
-def command(
-    audit: str,
-    other: str,
-    as_json: bool,
-    workers: int | None,
-    cpus: float | None,
-    gpus: float,
-    address: str | None,
-    **options: Any,
-) -> None:
+def command(audit: str, other: str, as_json: bool, request: WorkerRequest, **options: Any) -> None:
     """Store the similarity of the media of AUDIT to OTHER as a column.
 
     \b
     python jobs/towards.py audit coco-train/ --name coco --workers 2
     """
     audit_path = make_absolute(audit)
-    placement = connect_workers(workers, cpus, gpus, address, quiet=True)
+    placement = connect_workers(request)
     engine = RayEngine(Folder(audit_path), {}, placement)
     with AuditDatabase(audit_path, limits=Limits(seconds=None)) as database:
         column = compare_target(database, other, engine=engine, quiet=as_json, **options)

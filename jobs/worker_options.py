@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,26 @@ WORKERS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerRequest:
+    """The values of WORKERS."""
+
+    workers: int | None
+    cpus: float | None
+    gpus: float
+    address: str | None
+
+
 def worker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a job with workers: their number, their resources, and the cluster."""
+    """Add the options of a job with workers; the command gets them together as `request`."""
+
+    @wraps(command)
+    def run(workers: int | None, cpus: float | None, gpus: float, address: str | None, **values: Any) -> Any:
+        return command(request=WorkerRequest(workers, cpus, gpus, address), **values)
+
     for option in reversed(WORKERS):
-        command = option(command)
-    return command
+        run = option(run)
+    return run
 
 
 def is_submitted_job() -> bool:
