@@ -19,7 +19,7 @@ from auditor.schema import ORIGINAL_CAPTION
 CARRIED = "carried"  # the source of columns that come from the corpus
 # Names that queries use internally, and that DuckDB defines for every table.
 RESERVED = {"file", "file_index", "file_row_number", "filename", "rowid", "uid_order"}
-RESERVED |= {"position", "number", "is_kept", "reason", "edited", "exported", ORIGINAL_CAPTION}
+RESERVED |= {"position", "number", "is_kept", "reason", "edited", "exported", "target_rank", ORIGINAL_CAPTION}
 LONGEST_NAME = 200
 ABOUT = CompleteShape(columns={"": str})
 SQL_TYPES = {"string": "VARCHAR", "bool": "BOOLEAN", "int64": "BIGINT", "float32": "FLOAT", "float64": "DOUBLE"}

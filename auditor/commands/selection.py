@@ -21,9 +21,6 @@ OPTIONS = [
     advanced_option("--min", "at_least", multiple=True, metavar="COLUMN=X",
                     help="Keep rows with at least X in this column."),
     *options_from(Rules),
-    option("--towards", metavar="OTHER",
-           help="Rank by the similarity to OTHER, as `auditor towards` computes it, for --keep-top, --keep-share or "
-                "--keep-count."),
     option("--recommended", "is_recommended", is_flag=True,
            help="Also leave out pairs that are probably mismatched, and vague captions."),
     option("--lose-at-most", type=SMALL_SHARE,
@@ -44,8 +41,8 @@ def select_rows(audit: "Audit", rules: dict[str, Any]) -> "Subset":
 def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
     """The values of OPTIONS as arguments of `Audit.keep`."""
     rules = dict(values)
-    if towards := rules.pop("towards"):
-        rules["by"] = find_target_column(audit, towards, rules)
+    if towards := rules["towards"]:
+        rules["towards"] = find_target_column(audit, towards, rules)
     if rules.pop("is_recommended"):
         add_recommended_limits(audit, rules)
     lose_at_most, expect_precision = rules.pop("lose_at_most"), rules.pop("expect_precision")
@@ -64,10 +61,9 @@ def is_ranked(rules: dict[str, Any]) -> bool:
 
 def find_target_column(audit: "Audit", other: str, rules: dict[str, Any]) -> str:
     """The column with the similarity to OTHER; computed if the audit does not have it."""
-    if rules.get("by"):
-        raise RuleError("--towards ranks by the similarity to OTHER: leave out --by")
-    if not is_ranked(rules):
-        raise RuleError("--towards needs the share or number to keep: --keep-top 30%, --keep-count 10000")
+    Rules.of({rule: rules[rule] for rule in ("towards", "count", "share", "diverse")})  # refused before the work
+    if other in audit.columns:
+        return other
     from auditor.audit_folder.audit_files import get_shard_name
 
     other = other.rstrip("/")

@@ -19,7 +19,10 @@ from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
 from auditor.vectors import Ints
 
 MOST_CELLS = 100_000
-DEFAULT_ORDER = "p_mismatch"
+DEFAULT_ORDER, SET_ORDER = "p_mismatch", "similarity_normalised"  # the second one with a target or in balance
+# With a target, this share of the rank by the similarity to it is added to the rank by the score, both from 0 to 1.
+# Ranked by that similarity alone, the kept media are alike (docs/results.md).
+TARGET_WEIGHT, TARGET_RANK = 0.2, "target_rank"
 
 
 def media_values_sql(column: str, quoted: str, rule: PerMedium | None) -> str:
@@ -103,13 +106,19 @@ def build_last_clause(database: AuditDatabase, rules: Rules, other_rules: str, c
 
 def build_candidates_sql(database: AuditDatabase, rules: Rules, other_rules: str) -> str:
     """SQL of the rows to choose from: hash, cell, unit (row or medium), and place in the cell by the order of units."""
-    rank_column = rules.by or DEFAULT_ORDER
+    rank_column = rules.by or (SET_ORDER if rules.towards or rules.balance else DEFAULT_ORDER)
     rank = database.column(rank_column, "by")
     cell = database.column(rules.cell_column, "balance") if rules.balance or rules.diverse else "NULL"
     missing = f" AND {rank} IS NOT NULL" if rules.unscored == "drop" else ""
     places = "file, file_row_number, " if rules.diverse else ""
     read = database.placed_rows if rules.diverse else database.stored_table
-    source = f"{read(other_rules, cell, rank)} WHERE {other_rules}{missing}"
+    if rules.towards:
+        target = database.column(rules.towards, "towards")
+        source = f"{read(other_rules, cell, rank, target)} WHERE {other_rules}{missing}"
+        source = f"(SELECT *, {build_target_rank(rank_column, rank, target)} AS {TARGET_RANK} FROM {source})"
+        rank_column = rank = TARGET_RANK
+    else:
+        source = f"{read(other_rules, cell, rank)} WHERE {other_rules}{missing}"
     values, unit = {rank: rank_column}, "uid_order"
     if rules.per_medium:
         medium = "OVER (PARTITION BY shard, key)"
@@ -128,6 +137,14 @@ def build_candidates_sql(database: AuditDatabase, rules: Rules, other_rules: str
     rows = f"SELECT {places}{ROW_HASH} AS row_hash, {cell} AS cell, {unit} AS unit{listed} FROM {source}"
     place = f"dense_rank() OVER (PARTITION BY cell ORDER BY {order}, unit) AS place"
     return f"SELECT {places}row_hash, cell, unit, {place} FROM ({rows})"
+
+
+def build_target_rank(rank_column: str, rank: str, target: str) -> str:
+    """SQL of the rank of a row by a score and by the similarity to a target; null without a score."""
+    order = "DESC" if rank_column in HIGH_IS_SUSPICIOUS else "ASC"
+    by_score = f"percent_rank() OVER (ORDER BY {rank} {order} NULLS FIRST)"
+    by_target = f"percent_rank() OVER (ORDER BY {target} NULLS FIRST)"
+    return f"if({rank} IS NULL, NULL, {by_score} + {TARGET_WEIGHT} * {by_target})"
 
 
 def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str, changes: CaptionChanges) -> pa.Table:

@@ -97,7 +97,7 @@ def build_overlap_sql(database: AuditDatabase, other: str) -> str:
 
 def build_target_clauses(database: AuditDatabase, rules: Rules) -> dict[str, str]:
     """Leave out the copies of a test set if a rule uses the similarity to it (auditor/run/compare_target.py)."""
-    columns = {rules.by, *(column for column, *_ in rules.bounds().values())}
+    columns = {rules.by, rules.towards, *(column for column, *_ in rules.bounds().values())}
     tests = {
         source.name: source.about.get("test_set") for source in database.files.sources if columns & {*source.columns}
     }

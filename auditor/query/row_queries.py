@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
+from auditor.audit_folder.tag_estimates import MARGIN, list_tags
 from auditor.query.database import AuditDatabase
 from auditor.query.sample_tables import IN_MEMORY, UID_ORDER
 from auditor.query.sandbox import Parameters, QueryError, quote_literal, quote_name
@@ -54,10 +55,14 @@ def list_errors(database: AuditDatabase, limit: int = 50) -> list[dict[str, Any]
 
 
 def find_worst_rows(database: AuditDatabase, by: str = "p_mismatch", n: int = 20, where: str | None = None) -> pa.Table:
-    """Return the n most suspicious usable rows by a column: its largest values, or smallest if large is good."""
+    """Return the n most suspicious usable rows by a column: its largest values, or smallest if large is good.
+
+    Of a prompt column, those that show what the prompt says come first.
+    """
     column = database.column(by, "by")
     condition = f"{database.where(where)} AND {column} IS NOT NULL"
-    order = build_order_clause(by, suspicious_first=True, quoted=column)
+    is_tag = by.removesuffix(MARGIN) in {tag.column for tag in list_tags(database.files.sources)}
+    order = build_order_clause(by, suspicious_first=not is_tag, quoted=column)
     return fetch_rows(database, condition, order, check_whole_number("n", n))
 
 

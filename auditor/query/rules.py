@@ -36,7 +36,7 @@ def build_flag_sql(thresholds: Mapping[str, float]) -> dict[str, str]:
 Unscored = Literal["keep", "drop"]
 PerMedium = Literal["any", "all", "mean", "worst"]
 CHOICES = {"unscored": get_args(Unscored), "per_medium": get_args(PerMedium)}
-LAST_RULES = ("balance", "diverse", "count", "share")
+LAST_RULES = ("balance", "diverse", "count", "share", "towards")
 MOST_TOPICS = 10_000
 BOUNDS = ("max", "min")  # on any column of numbers, as a mapping: max={"aesthetics_score": 5}
 
@@ -56,7 +56,8 @@ class Rules:
     by: str | None = None
     count: int | None = setting(
         None,
-        "Keep this number of the rows that satisfy all other rules, the best by --by [default: p_mismatch].",
+        "Keep this number of the rows that satisfy all other rules, the best by --by [default: p_mismatch; with "
+        "--towards or --balance similarity_normalised].",
         advanced=False,
         flag="--keep-count",
         metavar="N",
@@ -67,6 +68,13 @@ class Rules:
         advanced=False,
         flag="--keep-share",
         metavar="X%",
+    )
+    towards: str | None = setting(
+        None,
+        "Prefer media like those of OTHER (see `auditor towards`; or a column that it stored): a fifth of the rank by "
+        "that similarity is added to the rank by --by.",
+        advanced=False,
+        metavar="OTHER",
     )
     balance: str | None = setting(
         None,
@@ -138,9 +146,9 @@ class Rules:
         if self.share is not None and not parse_number("share", self.share, 0, 1):
             raise RuleError(f"share: {self.share!r} keeps nothing")
         if self.last_rule and self.count is None and self.share is None:
-            raise RuleError(
-                "balance and diverse need the number or share to keep: --keep-count 10000, --keep-share 30%"
-            )
+            raise RuleError(f"{self.last_rule} needs the number or share to keep: --keep-count 10000, --keep-share 30%")
+        if self.diverse and self.towards:
+            raise RuleError("diverse chooses media that represent the others, not the best ones: leave out towards")
         if self.topic_count is not None and not 2 <= self.topic_count <= MOST_TOPICS:
             raise RuleError(f"balance: from 2 to {MOST_TOPICS:,} topics are possible, not {self.topic_count:,}")
 
@@ -218,6 +226,7 @@ class KeepRules(ColumnLimits, total=False):
     by: str | None
     count: int | None
     share: str | float | None
+    towards: str | None
     balance: str | None
     diverse: bool
     where: str | None

@@ -84,6 +84,8 @@ def compare_target(
     device = resolve_device(device)
     folder, column = database.files.folder, name_target_column(other, name)
     engine = engine or LocalEngine(folder, None, SweepConfig())
+    if not force and any(source.name == column for source in database.files.sources):
+        raise TargetError(f"{folder.url} has the column {column}: --force computes it again, --name names another one")
     check_new_columns(database, column, [column], force)
     manifest, test_set, copies = Manifest.load(folder), None, None
     if other.endswith(".npy"):

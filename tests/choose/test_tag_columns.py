@@ -69,6 +69,10 @@ def test_the_columns_work_in_rules_summary_explain_and_groups(audit: Audit) -> N
     assert f"images: {tag.shares['image'].words()}" in str(audit.summary())
     assert 'watermark ("a watermark" against "a photo"): probability' in repr(audit.explain("s0-00001"))
     assert len(group_rows(audit.database, "watermark").groups) <= 22  # ranges, not single values
+    for column in ("watermark", "watermark_margin"):
+        values = audit.worst(column, n=50)[column].to_numpy()
+        assert values[0] == audit.sql(f"SELECT max({column}) AS x FROM samples")["x"][0].as_py()
+        assert (np.diff(values) <= 0).all()
 
 
 def test_check_uses_the_share_and_its_interval(tmp_path: Path) -> None:

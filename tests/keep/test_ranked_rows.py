@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.keep.ranked_rows import divide_in_proportion, find_cap
+from auditor.keep.ranked_rows import TARGET_WEIGHT, divide_in_proportion, find_cap
 from auditor.python_api import Audit
 from auditor.query.rules import RuleError, Rules
 from auditor.query.sandbox import QueryError
@@ -90,6 +90,21 @@ def test_no_cell_gives_more_than_the_cap(audit: Audit, column: str) -> None:
         assert sorted((row["similarity"] for row in chosen if row[column] == cell), reverse=True) == best[cell]
 
 
+@pytest.mark.parametrize("by", [None, "similarity", "uncertainty_text"])
+def test_a_fifth_of_the_rank_by_the_target_is_added(audit: Audit, by: str | None) -> None:
+    rows = read_rows(audit, "p_mismatch <= 0.5 AND duration IS NOT NULL")
+    score, target = (np.array([row[name] for row in rows]) for name in (by or "similarity_normalised", "duration"))
+    score = -score if by == "uncertainty_text" else score
+    ranks = [np.searchsorted(np.sort(values), values) / (len(rows) - 1) for values in (score, target)]
+    value = ranks[0] + TARGET_WEIGHT * ranks[1]
+    kept = audit.keep(max_p_mismatch=0.5, where="duration IS NOT NULL", count=100, by=by, towards="duration")
+    best = {(rows[row]["key"], rows[row]["caption_index"]) for row in np.argsort(-value)[:100]}
+    chosen = kept.to_arrow(["key", "caption_index"]).to_pylist()
+    assert len(best ^ {(row["key"], row["caption_index"]) for row in chosen}) <= 2  # ties at the last place
+    balanced = audit.keep(towards="duration", balance="topic", count=50, per_medium="mean", by=by)
+    assert len(balanced.keys.unique()) == 50
+
+
 def test_the_choice_is_the_same_every_time(folder: Path, audit: Audit) -> None:
     rules: dict[str, Any] = {"balance": "topic", "share": 0.25, "by": "similarity"}
     with Audit(folder) as other:
@@ -146,8 +161,10 @@ def test_the_kept_samples_can_be_read_while_training(tmp_path: Path) -> None:
     [
         ({"count": 5000}, r"only \d,\d+ pairs meet the other rules, and 5,000 are to be kept"),
         ({"count": 10, "share": 0.1}, "give one of them"),
-        ({"balance": "topic"}, "need the number or share to keep"),
-        ({"diverse": True}, "need the number or share to keep"),
+        ({"balance": "topic"}, "needs the number or share to keep"),
+        ({"diverse": True}, "needs the number or share to keep"),
+        ({"towards": "similarity"}, "towards needs the number or share to keep"),
+        ({"towards": "similarity", "diverse": True, "count": 9}, "leave out towards"),
         ({"count": 0}, "whole number"),
         ({"share": "0%"}, "keeps nothing"),
         ({"by": "similarity"}, "must be used together"),

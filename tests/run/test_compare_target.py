@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from auditor.audit_folder.folder import Folder
@@ -118,7 +119,7 @@ def test_a_test_split_is_known_by_its_name(tmp_path: Path, other: str, is_test: 
 def test_the_same_name_is_not_computed_twice(place: Path) -> None:
     with Audit(place / "audit") as audit:
         audit.towards(place / "pictures", name="twice")
-        with pytest.raises(AuditorError, match="--force replaces"):
+        with pytest.raises(AuditorError, match="--force computes it again, --name"):
             audit.towards(place / "pictures", name="twice")
         assert audit.towards(place / "audit", name="twice", force=True).target == COUNT
 
@@ -145,9 +146,19 @@ def test_bad_targets_are_one_line(place: Path, capsys: pytest.CaptureFixture[str
         assert message in line, line
 
 
-def test_towards_needs_a_number_and_no_other_order(place: Path) -> None:
-    audit = str(place / "audit")
-    for options in (["--by", "similarity", "--keep-count", "3"], []):
-        assert run_command_line(["filter", audit, "--towards", str(place / "pictures"), *options, "--dry-run"]) == 1
-    with Audit(audit) as opened, pytest.raises(RuleError, match="only 24 pairs"):
+def test_towards_needs_a_number(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["filter", str(place / "audit"), "--towards", str(place / "absent"), "--dry-run"]) == 1
+    assert "towards needs the number or share to keep" in capsys.readouterr().err  # before the target is opened
+    with Audit(place / "audit") as opened, pytest.raises(RuleError, match="only 24 pairs"):
         opened.keep(count=25)
+
+
+def test_a_stored_column_is_a_target_too(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = str(place / "audit")
+    with Audit(audit) as opened:
+        opened.towards(place / "pictures", name="stored")
+        kept = opened.keep(towards="towards_stored", by="similarity", count=5).uids.to_pylist()
+    command = ["filter", audit, "--towards", "towards_stored", "--by", "similarity", "--keep-count", "5"]
+    assert run_command_line([*command, "--out", str(place / "uids.parquet")]) == 0
+    assert "compared with" not in capsys.readouterr().err
+    assert pq.read_table(place / "uids.parquet")["uid"].to_pylist() == kept

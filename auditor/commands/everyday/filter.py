@@ -60,7 +60,7 @@ def command(
     auditor filter audit/ --max-p-mismatch 0.1 --no-duplicates --dry-run
     auditor filter audit/ --keep-top 30% --by similarity --out kept.npy
     auditor filter audit/ --recommended --balance topic --keep-count 100000 --out kept.npy
-    auditor filter audit/ --towards coco-train/ --keep-share 30% --out kept.npy
+    auditor filter audit/ --recommended --towards coco-train/ --keep-share 30% --out kept.npy
     auditor filter audit/ --lose-at-most 2% --out clean/ --shard-size 5000
     auditor filter audit/ --lose-at-most 5% --by uncertainty_text --out clear/
     auditor filter audit/ --lose-at-most 2% --tiers 3 --out tiers/

@@ -40,7 +40,7 @@ def command(audit: str, other: str, as_json: bool, **options: Any) -> None:
 
     \b
     auditor towards audit/ coco-train/ --name coco
-    auditor filter audit/ --keep-share 30% --by towards_coco --out kept.npy
+    auditor filter audit/ --recommended --towards towards_coco --keep-share 30% --out kept.npy
     auditor filter audit/ --recommended --min towards_coco=0.6 --out clean/
     """
     column = open_audit(audit).towards(other, quiet=as_json, **options)
