@@ -135,14 +135,16 @@ def print_changes(counts: Mapping[str, int], is_list: bool = False) -> None:
         }
         parts = [f"{counts[name]:,} {words}" for name, words in causes.items() if counts[name]]
         note = "; a list of keys or uids cannot hold them" if is_list and parts else ""
-        print_line(f"{counts['changed']:,} captions changed{': ' * bool(parts)}{', '.join(parts)}{note}")
+        noun = "caption" if counts["changed"] == 1 else "captions"
+        print_line(f"{counts['changed']:,} {noun} changed{': ' * bool(parts)}{', '.join(parts)}{note}")
 
 
-def add_span_columns(columns: Sequence[str], rows: Rows) -> list[str]:
-    """Insert the columns start and end before the caption if any row has a span; a key alone names a whole video."""
-    timed = any(row.get("start") is not None for row in rows) and not {"start", "end"} & set(columns)
+def add_place_columns(columns: Sequence[str], rows: Rows) -> list[str]:
+    """Insert source, start and end before the caption if any row has them; a key alone names a medium."""
+    names = [name for name in ("caption_source", "start", "end") if name not in columns]
+    present = [name for name in names if any(row.get(name) is not None for row in rows)]
     position = list(columns).index("caption") if "caption" in columns else len(columns)
-    return [*columns[:position], *(("start", "end") if timed else ()), *columns[position:]]
+    return [*columns[:position], *present, *columns[position:]]
 
 
 def write_rows_to_parquet(rows: Any, target: str) -> None:

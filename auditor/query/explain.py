@@ -296,7 +296,8 @@ def format_explanation(explanation: Explanation) -> str:
 def print_explanation(explanation: Explanation) -> None:
     row = explanation.row
     span = f", {row['start']:g} to {row['end']:g} s" if None not in (row.get("start"), row.get("end")) else ""
-    header = f"{row['key']} caption {row['caption_index']}{span} ({row['kind']}, {row['status']})"
+    source = f" of {row['caption_source']}" if row.get("caption_source") else ""
+    header = f"{row['key']} caption {row['caption_index']}{source}{span} ({row['kind']}, {row['status']})"
     print_line(f"{header}: {row['caption'] or ''}")
     for number, edit in enumerate(explanation.edits):
         print_line(

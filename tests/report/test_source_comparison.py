@@ -88,6 +88,12 @@ def test_every_place_shows_it(audit: Audit, capsys: pytest.CaptureFixture[str]) 
     assert [cut.get("caption_source") for cut in cuts] == [None, *SOURCES]
     assert cuts[0]["removed"] == sum(cut["removed"] for cut in cuts[1:]) > 0
     assert sentence in render_report(audit.database, media=False)
+    run_command_line(["worst", audit.path, "-n", "1"])
+    shown = capsys.readouterr().out
+    assert "caption_source" in shown and " alt " in shown
+    key = audit.worst(n=1).to_pylist()[0]["key"]
+    run_command_line(["explain", audit.path, key, "--caption", "1"])
+    assert f"{key} caption 1 of raw (" in capsys.readouterr().out
 
 
 def test_budgets_hold_in_each_source(audit: Audit, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from auditor.commands.options import audit_command, count_option, option, where_option
-from auditor.commands.output import Output, add_span_columns, open_audit, output_options
+from auditor.commands.output import Output, add_place_columns, open_audit, output_options
 
 SIDES = click.Choice(["media", "captions"])
 
@@ -31,6 +31,6 @@ def command(audit: str, count: int, output: Output, **query: Any) -> None:
     auditor search audit/ --image dog.jpg --where "p_mismatch > 0.5" --json
     """
     matches = [match.to_dict() for match in open_audit(audit).search(**query, n=count)]
-    columns = add_span_columns(("uid", "key", "caption_index", "caption", "similarity"), matches)
+    columns = add_place_columns(("uid", "key", "caption_index", "caption", "similarity"), matches)
     rows = [{name: match[name] for name in columns} for match in matches]
-    output.show(rows, columns=add_span_columns(("similarity", "key", "caption"), rows))
+    output.show(rows, columns=add_place_columns(("similarity", "key", "caption"), rows))

@@ -1,7 +1,7 @@
 """`auditor worst`: list the most suspicious rows by any column."""
 
 from auditor.commands.options import audit_command, count_option, option, where_option
-from auditor.commands.output import Output, add_span_columns, open_database, output_options
+from auditor.commands.output import Output, add_place_columns, open_database, output_options
 from auditor.schema import HEADLINES
 from auditor.terminal import print_line
 
@@ -22,6 +22,6 @@ def command(audit: str, by: str, count: int, where: str | None, output: Output) 
 
     table = find_worst_rows(open_database(audit), by, count, where)
     rows = table.to_pylist()
-    output.show(table, columns=add_span_columns(list(dict.fromkeys((by, "uid", "key", "caption"))), rows))
+    output.show(table, columns=add_place_columns(list(dict.fromkeys((by, "uid", "key", "caption"))), rows))
     if note := write_calm_note(rows, by):
         print_line(f"note: {note}", err=True)
