@@ -24,6 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.clip_import import open_clip
+from model.encoding.device_calls import DeviceCalls
+from model.encoding.word_tokens import WordTokenizer
 from model.fingerprint import compute_fingerprint
 from model.model_names import (
     CONFIG_FILE,
@@ -78,9 +80,9 @@ class Backbone:
     def device(self) -> torch.device:
         return self.model.logit_scale.device  # type: ignore[no-any-return]
 
-    @property
-    def on_gpu(self) -> bool:
-        return self.device.type == "cuda"
+    @cached_property
+    def device_calls(self) -> DeviceCalls:
+        return DeviceCalls(self.device)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -99,7 +101,7 @@ class Backbone:
     def set_precision(self, precision: Precision, *, compiled: bool = False) -> None:
         """Encode in this precision from now on. The first samples are checked against float32."""
         self.precision = NumericalPrecision(precision, compiled)
-        if self.on_gpu:
+        if self.device_calls.on_gpu:
             self.model.to(memory_format=torch.channels_last)  # fastest for convolutions
 
     @cached_property
@@ -114,7 +116,11 @@ class Backbone:
 
     def tokens(self, captions: Sequence[str]) -> Tensor:
         """Tokens (B, L) of captions at full width, on the CPU. Thread-safe."""
-        return self.tokenizer(list(captions))  # type: ignore[no-any-return]
+        return self._words.tokenize(captions)
+
+    @cached_property
+    def _words(self) -> WordTokenizer:
+        return WordTokenizer(self.tokenizer)
 
     @cached_property
     def context_length(self) -> int:
@@ -142,8 +148,7 @@ class Backbone:
 
     def trim(self, tokens: Tensor) -> Tensor:
         """Cut the common padding of tokens (B, L), and move them to the model's device."""
-        tokens = trim_padding(tokens) if self.trims else tokens
-        return (tokens.pin_memory() if self.on_gpu else tokens).to(self.device, non_blocking=True)
+        return self.device_calls.upload(trim_padding(tokens) if self.trims else tokens)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         """L2-normalized embeddings (B, D) of tokens (B, L), with gradients."""
@@ -155,7 +160,7 @@ class Backbone:
 
     def embed_pixels(self, pixels: Tensor) -> Tensor:
         """Features (B, D) of uint8 pixels (B, H, W, 3) on any device, with gradients; not normalized."""
-        x = pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div(255.0)
+        x = self.device_calls.upload(pixels).permute(0, 3, 1, 2).float().div(255.0)
         mean, std = self._pixel_statistics
         x = ((x - mean) / std).contiguous(memory_format=torch.channels_last)
         return self.model.encode_image(x).float()  # type: ignore[no-any-return]
@@ -194,8 +199,8 @@ class Backbone:
         groups = group_by_width(tokens) if by_length and self.trims else [torch.arange(len(tokens))]
         with evaluation_mode(self.model):
             for rows in (rows for group in groups for rows in torch.split(group, batch)):
-                trimmed = self.trim(tokens[rows])
-                result[rows.to(self.device)] = self.precision.run("captions", self.embed_tokens, trimmed, self.device)
+                vectors = self.precision.run("captions", self.embed_tokens, self.trim(tokens[rows]), self.device)
+                result[self.device_calls.upload(rows)] = vectors
         return result
 
 

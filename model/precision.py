@@ -49,6 +49,7 @@ class NumericalPrecision:
     compiled: bool = False
     options: dict[str, Any] = field(default_factory=dict)  # of torch.compile
     checked_samples: Counter[Tower] = field(default_factory=Counter)
+    least_cosines: dict[Tower, float] = field(default_factory=dict)  # of the checked samples
     embed_functions: dict[Tower, Embed] = field(default_factory=dict)
 
     @property
@@ -77,4 +78,5 @@ class NumericalPrecision:
                 f"the embeddings of {tower} change too much in {mode}: their cosine to float32 is {cosine:.4f}, below "
                 f"{MIN_COSINE}; pass --precision float32{' and leave out --compile' * self.compiled}"
             )
+        self.least_cosines[tower] = min(cosine, self.least_cosines.get(tower, 1.0))
         self.checked_samples[tower] += len(embeddings)

@@ -21,6 +21,7 @@ from auditor.sweep.caption_parts import (
 )
 from auditor.vectors import Bools, Floats, PartVectors, build_media_vectors
 from model.backbone import Backbone
+from model.encoding.device_calls import download
 
 CUT_OFF = f"the caption has more than {MOST_PARTS} parts; the rest was not encoded"
 
@@ -77,6 +78,20 @@ def tokenize_captions(backbone: Backbone, captions: Sequence[str]) -> CaptionTok
     return CaptionTokens(torch.cat([part for part, _ in described]), tuple(texts for _, texts in described))
 
 
+def tokenize_samples(backbone: Backbone, samples: Sequence[Sequence[str]]) -> list[CaptionTokens]:
+    """Tokenize the captions of several samples together: much of the cost is that of a call."""
+    if not samples:
+        return []
+    together = tokenize_captions(backbone, [caption for captions in samples for caption in captions])
+    result, row, caption = [], 0, 0
+    for captions in samples:
+        texts = together.captions[caption : caption + len(captions)]
+        rows = sum(text.rows for text in texts)
+        result.append(CaptionTokens(together.tokens[row : row + rows], texts))
+        row, caption = row + rows, caption + len(captions)
+    return result
+
+
 def _tokenize_parts(
     backbone: Backbone, caption: str, parts: CaptionParts | None, tokens: Tensor, count: tuple[int, bool], fits: bool
 ) -> tuple[Tensor, CaptionTexts]:
@@ -94,10 +109,13 @@ def _tokenize_parts(
 def encode_captions(backbone: Backbone, captions: Iterable[CaptionTokens]) -> CaptionVectors:
     """Vectors of captions and of their parts."""
     groups = list(captions)
-    if not groups:
-        return arrange_vectors(np.zeros((0, backbone.dim), np.float32), [])
-    vectors = backbone.encode_tokens(torch.cat([group.tokens for group in groups])).float().cpu().numpy()
+    vectors = download(encode_texts(backbone, groups), backbone.dim)
     return arrange_vectors(vectors, [texts for group in groups for texts in group.captions])
+
+
+def encode_texts(backbone: Backbone, groups: Sequence[CaptionTokens]) -> list[Tensor]:
+    """Vectors of all texts on the device, without waiting for them: one tensor, or none if there are no texts."""
+    return [backbone.encode_tokens(torch.cat([group.tokens for group in groups]))] if groups else []
 
 
 def arrange_vectors(vectors: Floats, captions: Sequence[CaptionTexts]) -> CaptionVectors:

@@ -53,6 +53,10 @@ class EmbeddingsFile:
             self.cleanup = cleanup.pop_all()
 
     def write(self, table: pa.Table, keys: int, watch: Watch) -> None:
+        self.count_rows(self.write_rows(table), keys, watch)
+
+    def write_rows(self, table: pa.Table) -> pa.Table:
+        """Write rows, and return them as they were written."""
         if self.start.own_uids:
             table = self.uids.separate(table)
         try:
@@ -62,6 +66,9 @@ class EmbeddingsFile:
                 self.new_rows.append(table)
         except OSError as error:
             raise StorageError(f"cannot write {self.path}: {describe_os_error(error)}") from error
+        return table
+
+    def count_rows(self, table: pa.Table, keys: int, watch: Watch) -> None:
         status = Counter(table.column("status").to_pylist())
         self.status.update(status)
         self.keys += keys

@@ -1,10 +1,12 @@
-"""A shard's embeddings file while it grows: decoded samples come in, are encoded in batches and written in pieces.
+"""A shard's embeddings file while it grows: frames come in, are encoded in batches and written in pieces of samples.
 
 A piece bounds the memory, not the shard. Pieces and batches are cut by position alone, so the same shard always gives
 the same file.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -19,16 +21,17 @@ from auditor.audit_folder.arrow_schema import THUMBNAIL_BYTES
 from auditor.audit_folder.embeddings import build_nullable_vectors, build_part_column, find_medium_starts
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.sample import Problem
-from auditor.sweep.caption_tokens import CaptionVectors, encode_captions
+from auditor.sweep.caption_tokens import arrange_vectors, encode_texts
 from auditor.sweep.embeddings_writer import EmbeddingsFile
-from auditor.sweep.sample_rows import build_fact_table, count_rows
-from auditor.sweep.sweep_events import DecodedSample, FramePart, ShardStart, Watch
+from auditor.sweep.sample_pieces import build_piece
+from auditor.sweep.sample_rows import count_rows
+from auditor.sweep.sweep_events import DecodedSample, FramePart, SamplePiece, ShardStart, Watch
 from auditor.vectors import Bools, Floats, Ints, MediaVectors, build_media_vectors
 from model.backbone import Backbone
+from model.encoding.device_calls import download
 from model.pixels import Pixels
 
-PIECE = 1024  # samples encoded and written together
-PIECE_VECTORS = 50_000  # a piece with more frames and texts than this has fewer samples
+PIECES_AHEAD = 1  # encoded while the one before is written
 Frames = list[int]  # positions of frames in a piece
 
 
@@ -40,77 +43,87 @@ class FrameBatches:
 
     def __init__(self, backbone: Backbone, size: int, encode: Callable[[Tensor], Tensor]):
         self.backbone, self.size, self.encode = backbone, size, encode
-        self.waiting: list[Pixels] = []
+        self.batch: Tensor | None = None  # (size, H, W, 3): the next one
+        self.filled = 0  # frames in it
         self.batches: list[Tensor] = []
 
-    def add(self, pixels: Iterable[Pixels]) -> None:
-        self.waiting.extend(pixels)
-        while len(self.waiting) >= self.size:
-            self._encode()
+    def add(self, pixels: Pixels) -> None:  # (F, H, W, 3)
+        while len(pixels):
+            if self.batch is None:
+                self.batch = self.backbone.device_calls.allocate((self.size, *pixels.shape[1:]))
+            count = min(len(pixels), self.size - self.filled)
+            # The only copy on the way from a decoder: into memory that a GPU can read by itself.
+            self.batch.numpy()[self.filled : self.filled + count] = pixels[:count]
+            self.filled += count
+            pixels = pixels[count:]
+            if self.filled == self.size:
+                self._encode(self.batch)
 
-    def _encode(self) -> None:
-        frames = self.waiting[: self.size]
-        # The only copy on the way from a decoder: into memory that a GPU can read by itself.
-        batch = torch.empty(len(frames), *frames[0].shape, dtype=torch.uint8, pin_memory=self.backbone.on_gpu)
-        np.stack(frames, out=batch.numpy())
-        del self.waiting[: self.size], frames
-        self.batches.append(self.encode(batch))
+    def _encode(self, batch: Tensor) -> None:
+        self.batches.append(self.encode(batch[: self.filled]))
+        self.filled = 0
+        if self.backbone.device_calls.on_gpu:  # which may still read it
+            self.batch = None
+
+    def take(self) -> list[Tensor]:
+        """Encode the last batch and return the vectors since the last call, without waiting for them."""
+        if self.batch is not None and self.filled:
+            self._encode(self.batch)
+        batches, self.batches = self.batches, []
+        return batches
 
     def finish(self) -> Floats:  # (frames, D)
-        while self.waiting:
-            self._encode()
-        batches, self.batches = self.batches, []
-        if not batches:
-            return np.zeros((0, self.backbone.dim), np.float32)
-        return torch.cat(batches).float().cpu().numpy()
+        return download(self.take(), self.backbone.dim)
 
 
 class ShardFile(EmbeddingsFile):
-    """Collects the decoded samples of one shard and turns them into its embeddings file."""
+    """Collects the decoded samples of one shard and turns them into its embeddings file.
+
+    A thread waits for the vectors of a piece and writes them while the next piece is encoded.
+    """
 
     def __init__(self, folder: Folder, backbone: Backbone, batch_size: int, start: ShardStart, settings: str):
         super().__init__(folder, start, backbone.dim, settings)
         self.backbone = backbone
-        self.piece: list[DecodedSample] = []  # without pixels
-        self.part_frames = 0  # frames that arrived of the sample that comes next
-        self.piece_vectors = 0
         self.batches = FrameBatches(backbone, batch_size, backbone.encode_frames)
+        self.writing = ThreadPoolExecutor(1, "write")
+        self.waiting: deque[tuple[SamplePiece, Future[pa.Table]]] = deque()
 
-    def add_part(self, part: FramePart) -> None:
+    def add_frames(self, part: FramePart) -> None:
         self.batches.add(part.pixels)
-        self.part_frames += len(part.pixels)
 
-    def add(self, decoded: DecodedSample, watch: Watch) -> None:
-        medium = decoded.medium
-        if not isinstance(medium, Problem):
-            self.add_part(FramePart(medium.pixels))
-            medium = replace(medium, pixels=medium.pixels[:0].copy())  # frees the memory of the decoder
-        self.piece.append(replace(decoded, medium=medium, frames=self.part_frames))
-        self.piece_vectors += self.part_frames + (len(decoded.texts.tokens) if decoded.texts else 0)
-        self.part_frames = 0
-        if len(self.piece) == PIECE or self.piece_vectors >= PIECE_VECTORS:
-            self.flush(watch)
+    def add_piece(self, piece: SamplePiece, watch: Watch) -> None:
+        frames, texts = self.batches.take(), encode_texts(self.backbone, piece.texts)
+        self.waiting.append((piece, self.writing.submit(self._write_piece, piece, frames, texts)))
+        if len(self.waiting) > PIECES_AHEAD:
+            self._count_piece(watch)
 
-    def flush(self, watch: Watch) -> None:
-        if not self.piece:
-            return
-        table, keys = self._build_table(self.batches.finish()), len(self.piece)
-        self.piece.clear()
-        self.piece_vectors = 0
-        self.write(table, keys, watch)
+    def finish(self, watch: Watch) -> None:
+        """Wait until all pieces are written."""
+        while self.waiting:
+            self._count_piece(watch)
+        self.writing.shutdown()
 
-    def _build_table(self, features: Floats) -> pa.Table:
+    def discard(self) -> None:
+        self.writing.shutdown(cancel_futures=True)
+        super().discard()
+
+    def _count_piece(self, watch: Watch) -> None:
+        piece, future = self.waiting.popleft()
+        self.count_rows(future.result(), len(piece.samples), watch)
+
+    def _write_piece(self, piece: SamplePiece, frames: Sequence[Tensor], texts: Sequence[Tensor]) -> pa.Table:
+        return self.write_rows(self._build_table(piece, download(frames, self.backbone.dim), texts))
+
+    def _build_table(self, piece: SamplePiece, features: Floats, texts: Sequence[Tensor]) -> pa.Table:
         """The rows of the piece; `features` belong to the frames of its media, one medium after another."""
         vectors = normalize_frames(self.backbone, features)
-        frames = np.array([decoded.frames for decoded in self.piece])
+        frames = np.array([decoded.frames for decoded in piece.samples])
         starts: list[int] = (np.cumsum(frames) - frames).tolist()
-        samples = [
-            decoded
-            if np.isfinite(vectors[start : start + decoded.frames]).all()
-            else replace(decoded, medium=Problem("corrupt", "the encoder gave numbers that are not finite"))
-            for decoded, start in zip(self.piece, starts, strict=True)
-        ]
-        table = build_fact_table(samples)
+        if not np.isfinite(vectors).all():
+            piece = exclude_broken_vectors(piece, starts, vectors)
+            texts = encode_texts(self.backbone, piece.texts)
+        table, samples = piece.facts, piece.samples
         usable = pc.equal(table["status"], "ok").to_numpy()
         media_rows = find_medium_starts(table)
         media = [medium for d, start in zip(samples, starts, strict=True) for medium in list_media(d, start)]
@@ -119,10 +132,12 @@ class ShardFile(EmbeddingsFile):
         counts = np.array(count_rows(samples))
         first_rows = np.zeros(table.num_rows, dtype=bool)
         first_rows[np.cumsum(counts) - counts] = True  # the row of each sample's first caption
-        times = collect_times(self.piece)
+        times = collect_times(samples)
         videos = np.array([times[frames[0]] is not None for frames in media], bool)
         whole = pool_media(self.backbone, features[join_positions(media)], sizes, videos)
-        captions = self._encode_captions(np.split(usable, np.cumsum(counts)[:-1]))
+        captions = arrange_vectors(
+            download(texts, self.backbone.dim), [texts for group in piece.texts for texts in group.captions]
+        )
         columns = [
             build_nullable_vectors(whole.visual, media_rows),
             build_nullable_vectors(captions.text, usable),
@@ -133,13 +148,17 @@ class ShardFile(EmbeddingsFile):
         ]
         return pa.Table.from_arrays([*table.columns, *columns], schema=self.schema)
 
-    def _encode_captions(self, usable: Sequence[Bools]) -> CaptionVectors:
-        texts = (
-            decoded.texts.select(rows)
-            for decoded, rows in zip(self.piece, usable, strict=True)
-            if decoded.texts is not None and rows.any()
-        )
-        return encode_captions(self.backbone, texts)
+
+def exclude_broken_vectors(piece: SamplePiece, starts: Sequence[int], vectors: Floats) -> SamplePiece:
+    """Describe the piece again without the media whose vectors are not finite."""
+    return build_piece(
+        [
+            decoded
+            if np.isfinite(vectors[start : start + decoded.frames]).all()
+            else replace(decoded, medium=Problem("corrupt", "the encoder gave numbers that are not finite"))
+            for decoded, start in zip(piece.samples, starts, strict=True)
+        ]
+    )
 
 
 def normalize_frames(backbone: Backbone, features: Floats) -> Floats:

@@ -1,8 +1,8 @@
 """The expensive pass: reads, decodes and encodes every sample of a shard and writes embeddings/<shard>.parquet.
 
-Four things run at once: a thread opens the next shard, a thread keeps the decoder processes busy and tokenizes
-captions, the caller's thread encodes, and a thread publishes finished files. Batches never cross shards, so a shard's
-file does not depend on what was swept before it, in which process, or on how many machines.
+Six things run at once, each in a thread: open the next shard, keep the decoder processes busy, describe samples and
+tokenize captions, encode (the caller's thread), write the encoded rows, and publish finished files. Batches never cross
+shards, so a shard's file does not depend on what was swept before it, in which process, or on how many machines.
 """
 
 import errno
@@ -20,17 +20,19 @@ from auditor.corpus.corpus_files import digest
 from auditor.corpus.sample import Kind, Problem, Sample, split_by_span
 from auditor.corpus.shard import OpenShard, Shard
 from auditor.errors import AuditorError
-from auditor.sweep.caption_tokens import tokenize_captions
 from auditor.sweep.corpus_model import fingerprint_sweep
 from auditor.sweep.embeddings_writer import CHANGED, READINGS
 from auditor.sweep.prefetch import Prefetch
+from auditor.sweep.sample_pieces import describe_samples
 from auditor.sweep.sampled_shards import skip_swept_samples
 from auditor.sweep.shard_encoder import ShardFile
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import (
     DecodedSample,
+    DecodeEvent,
     FramePart,
     OpenedShard,
+    SamplePiece,
     ShardEnd,
     ShardFailure,
     ShardReport,
@@ -82,7 +84,8 @@ class Sweeper:
         """Sweep shards in order; report each when its file is in place."""
         remaining = (skip_swept_samples(self.folder, shard, self.settings) for shard in shards)
         opened_shards = Prefetch(open_shards(remaining), weigh=lambda _: 1, budget=1)
-        events = Prefetch(self._decode(opened_shards), weigh=_count_bytes, budget=AHEAD)
+        decoded = Prefetch(self._decode(opened_shards), weigh=_count_bytes, budget=AHEAD // 2)
+        events = Prefetch(describe_samples(self.backbone, decoded), weigh=_count_bytes, budget=AHEAD // 2)
         encoding = self._encode(events, watch)
         try:
             with ThreadPoolExecutor(1, "publish") as publisher:
@@ -95,12 +98,13 @@ class Sweeper:
                     yield waiting.popleft().result()
         finally:
             encoding.close()
+            decoded.close()
             events.close()
             for unused in opened_shards.close():
                 if isinstance(unused, OpenedShard):
                     unused.closing.close()
 
-    def _decode(self, opened_shards: Iterable[OpenedShard | ShardFailure]) -> Generator[SweepEvent, None, None]:
+    def _decode(self, opened_shards: Iterable[OpenedShard | ShardFailure]) -> Generator[DecodeEvent, None, None]:
         """Yield the decoded samples of the shards in order, with an event at the start and the end of each shard."""
         for opened in opened_shards:
             changed = yield from self._decode_once(opened)
@@ -111,7 +115,7 @@ class Sweeper:
             if changed is not None:
                 yield ShardFailure(changed.name, CHANGED)
 
-    def _decode_once(self, opened: OpenedShard | ShardFailure) -> Generator[SweepEvent, None, Shard | None]:
+    def _decode_once(self, opened: OpenedShard | ShardFailure) -> Generator[DecodeEvent, None, Shard | None]:
         """Decode a shard. Returns it if it has changed since it was opened: then its events must be discarded."""
         if isinstance(opened, ShardFailure):
             yield opened
@@ -122,9 +126,9 @@ class Sweeper:
             problems = tuple(contents.problems)
             keys, mask = len(contents.samples), contents.old_row_mask
             yield ShardStart(shard.name, opened.fingerprint, keys, problems, own_uids, mask)
-            end: SweepEvent = ShardEnd()
+            end: DecodeEvent = ShardEnd()
             try:
-                yield from map(self._tokenize, decode_samples(contents, self.pool, self.config.context))
+                yield from decode_samples(contents, self.pool, self.config.context)
             except (AuditorError, OSError) as error:
                 end = ShardFailure(shard.name, str(error))
             try:
@@ -134,12 +138,6 @@ class Sweeper:
                 end = ShardFailure(shard.name, str(error))
             yield end
         return None
-
-    def _tokenize(self, event: FramePart | DecodedSample) -> FramePart | DecodedSample:
-        """Add the tokens of the captions here, since the encoder's thread is the bottleneck."""
-        if isinstance(event, DecodedSample) and isinstance(event.medium, Decoded):
-            return replace(event, texts=tokenize_captions(self.backbone, event.sample.captions))
-        return event
 
     def _encode(self, events: Iterable[SweepEvent], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
         """Encode decoded samples; yield for each shard the function that publishes its file and returns its report."""
@@ -154,11 +152,11 @@ class Sweeper:
                 elif isinstance(event, ShardFailure):
                     yield partial(ShardReport, event.shard, failure=event.message)
                 elif isinstance(event, FramePart) and file is not None:
-                    file.add_part(event)
-                elif isinstance(event, DecodedSample) and file is not None:
-                    file.add(event, watch)
+                    file.add_frames(event)
+                elif isinstance(event, SamplePiece) and file is not None:
+                    file.add_piece(event, watch)
                 elif file is not None:
-                    file.flush(watch)
+                    file.finish(watch)
                     yield file.publish
                     file = None
         finally:
@@ -245,10 +243,10 @@ def is_outage(error: BaseException | None) -> bool:
     return False
 
 
-def _count_bytes(event: SweepEvent) -> int:
+def _count_bytes(event: DecodeEvent | SweepEvent) -> int:
     """The bytes of the pixels and of the tokens."""
     if isinstance(event, FramePart):
         return event.pixels.nbytes
-    if not isinstance(event, DecodedSample) or not isinstance(event.medium, Decoded):
-        return 0
-    return event.medium.pixels.nbytes + (event.texts.tokens.nbytes if event.texts else 0)
+    if isinstance(event, SamplePiece):
+        return sum(text.tokens.nbytes for text in event.texts)
+    return event.medium.pixels.nbytes if isinstance(event, DecodedSample) and isinstance(event.medium, Decoded) else 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from auditor.corpus.sample import Problem, Sample
 from auditor.corpus.shard import OpenShard, Shard
@@ -69,6 +70,15 @@ class DecodedSample:
         return frames
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SamplePiece:
+    """Samples whose frames came before, with the rows and the tokens that describe them."""
+
+    samples: Sequence[DecodedSample]  # without pixels
+    facts: pa.Table  # a row for each caption
+    texts: "Sequence[CaptionTokens]"  # of the captions of usable rows
+
+
 class ShardEnd:
     """All samples of the shard were decoded."""
 
@@ -81,7 +91,8 @@ class ShardFailure:
     message: str
 
 
-SweepEvent = ShardStart | FramePart | DecodedSample | ShardEnd | ShardFailure
+DecodeEvent = ShardStart | FramePart | DecodedSample | ShardEnd | ShardFailure
+SweepEvent = ShardStart | FramePart | SamplePiece | ShardEnd | ShardFailure
 
 
 @dataclass(frozen=True, slots=True)

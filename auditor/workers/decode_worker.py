@@ -1,11 +1,14 @@
-"""One decoder process: receives files over a socket, one at a time, and answers with pixels or a reason.
+"""One decoder process: receives files, one or a batch at a time, and answers with pixels or a reason.
 
 auditor.workers.fork_server forks it; nothing else runs it. It may crash, hang or be killed at any time. For exact
 pixels it needs numpy and Pillow, else torch too; the first video imports the video libraries.
 
-A request is a JSON object (attempt, slot, size of the file, spans if there are some) and the file. An answer is a JSON
-object and the pixels, unless they are in the slot (auditor.workers.pixel_slots). Frames of spans come in several
-answers: all but the last have the key `more`. After an answer with `spent`, the process ends.
+A request for one file is a JSON object (attempt, slot, size of the file, spans if there are some) and the file. An
+answer is a JSON object and the pixels, unless they are in the slot (auditor.workers.pixel_slots). Frames of spans come
+in several answers: all but the last have the key `more`. After an answer with `spent`, the process ends.
+
+A request for a batch has the `sizes` and `slots` of small files, which are in shared memory from `start` on. The answer
+has the `results` of the first files, all of them unless the memory was too small, and the pixels that are in no slot.
 """
 
 import contextlib
@@ -23,6 +26,7 @@ from typing import Any
 LENGTH = struct.Struct("<I")  # bytes of a JSON object
 LONGEST_MESSAGE = 1 << 24  # bytes of JSON: the plan of a long video
 PART = 64  # frames sent at once
+Answer = tuple[dict[str, Any], list[memoryview | bytes]]  # the header and the pixels that follow it
 LEAK_BYTES = 512 << 20  # a process that still holds more than this after a file is replaced
 
 
@@ -50,11 +54,9 @@ class MessageSocket:
         self.connection = connection
         self.deadline: float | None = None  # of time.monotonic(), after which everything raises TimeoutError
 
-    def send(self, message: dict[str, Any], content: memoryview | bytes = b"") -> None:
+    def send(self, message: dict[str, Any], *contents: memoryview | bytes) -> None:
         text = json.dumps(message).encode()
-        self._set_timeout()
-        self.connection.sendall(LENGTH.pack(len(text)) + text)
-        if len(content):
+        for content in (LENGTH.pack(len(text)) + text, *filter(len, contents)):
             self._set_timeout()
             self.connection.sendall(content)
 
@@ -79,7 +81,7 @@ class MessageSocket:
         self.connection.settimeout(None if self.deadline is None else max(0.001, self.deadline - time.monotonic()))
 
 
-def serve_files(messages: MessageSocket, settings: dict[str, Any], slots: Any) -> None:
+def serve_files(messages: MessageSocket, settings: dict[str, Any], shared: Any) -> None:
     """Answer requests until the process is spent."""
     from PIL import Image
 
@@ -94,25 +96,52 @@ def serve_files(messages: MessageSocket, settings: dict[str, Any], slots: Any) -
     while not spent:
         request = messages.receive()
         allow_memory(limits.memory)
-        try:
-            data = messages.receive_bytes(request["size"])
-            header, stack = FileDecoding(bytes(data), request, settings, spec, limits).decode(messages)
-            pixels = place_pixels(header, stack, slots, request["slot"])
-            spent = measure_memory()[1] - idle > LEAK_BYTES
-        except MemoryError:
-            header, pixels, spent = {"status": "too_large", "message": "the file does not fit in memory"}, b"", True
-        data, stack = bytearray(), None
-        messages.send({**header, "spent": spent}, pixels)
+        answer = answer_batch if "sizes" in request else answer_file
+        header, parts = answer(messages, request, settings, spec, limits, shared)
+        spent = header["spent"] = header.get("spent", False) or measure_memory()[1] - idle > LEAK_BYTES
+        messages.send(header, *parts)
+        del parts
 
 
-def place_pixels(header: dict[str, Any], stack: Any, slots: Any, slot: int) -> memoryview | bytes:
+def answer_file(
+    messages: MessageSocket, request: dict[str, Any], settings: dict[str, Any], spec: Any, limits: Any, shared: Any
+) -> Answer:
+    """Decode a file that comes through the socket."""
+    try:
+        data = messages.receive_bytes(request["size"])
+        header, stack = FileDecoding(bytes(data), request, settings, spec, limits).decode(messages)
+        return header, [place_pixels(header, stack, shared, request["slot"])]
+    except MemoryError:
+        return {"status": "too_large", "message": "the file does not fit in memory", "spent": True}, []
+
+
+def answer_batch(
+    messages: MessageSocket, request: dict[str, Any], settings: dict[str, Any], spec: Any, limits: Any, shared: Any
+) -> Answer:
+    """Decode files in shared memory. If one needs too much memory, it and the next ones are left to other processes."""
+    results: list[dict[str, Any]] = []
+    parts = []
+    position = request["start"]
+    try:
+        for size, slot in zip(request["sizes"], request["slots"], strict=True):
+            data = bytes(shared[0][position : position + size])
+            header, stack = FileDecoding(data, request, settings, spec, limits).decode(messages)
+            parts.append(place_pixels(header, stack, shared, slot))
+            results.append(header)
+            position += size
+    except MemoryError:
+        return {"results": results, "spent": True}, parts[: len(results)]
+    return {"results": results}, parts
+
+
+def place_pixels(header: dict[str, Any], stack: Any, shared: Any, slot: int) -> memoryview | bytes:
     """Write an image into its slot, if there is one; return the bytes that go through the socket."""
     import numpy as np
 
     if stack is None:
         return b""
     if slot >= 0 and len(stack) == 1:
-        slots[slot] = stack[0]
+        shared[1][slot] = stack[0]
         header["in_slot"] = True
         return b""
     return np.ascontiguousarray(stack).data.cast("B")
@@ -144,7 +173,7 @@ class FileDecoding:
         except DecodeError as error:
             return {"status": error.status, "message": str(error)}, None
         if self.settings["measure"]:
-            facts |= {"measured": asdict(measure_pixels(stack)), "thumbnail": make_thumbnail(stack).hex()}
+            facts |= {"measured": measure_pixels(stack).to_dict(), "thumbnail": make_thumbnail(stack).hex()}
         return {**facts, "shape": stack.shape}, stack
 
     def decode_whole(self) -> tuple[Any, dict[str, Any]]:
@@ -218,6 +247,6 @@ def run_decoder(settings: dict[str, Any], handle: int, slots_handle: int | None 
     """Run a decoder process until its socket closes; `slots_handle` is the shared memory for pixels."""
     from auditor.workers.pixel_slots import open_slots
 
-    slots = None if slots_handle is None else open_slots(slots_handle, (*settings["pixels"]["size"], 3))
+    shared = None if slots_handle is None else open_slots(slots_handle, (*settings["pixels"]["size"], 3))
     with contextlib.suppress(ConnectionError):  # the parent has closed the socket
-        serve_files(MessageSocket(socket.socket(fileno=handle)), settings, slots)
+        serve_files(MessageSocket(socket.socket(fileno=handle)), settings, shared)

@@ -2,7 +2,8 @@
 
 Whatever a file does to its decoder costs that file only. A process that hangs is killed at the deadline (`timeout`). A
 crash is retried once in a new process and then blamed on the file (`corrupt`). Too much memory is refused
-(`too_large`). Each process (auditor.workers.decode_worker) has one file at a time, so no other file is lost with it.
+(`too_large`). Small pictures go to a process (auditor.workers.decode_worker) in batches, two at a time, so that the
+process never waits for this one. If a process dies, each file that it had is decoded again, alone.
 
     with DecoderPool(PixelSpec(), workers=2) as pool:
         for key, result in pool.map([("a", jpeg_bytes, "image")]):
@@ -13,24 +14,30 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from auditor.corpus.sample import Kind, Problem, Span
 from auditor.workers.decode_worker import PART
-from auditor.workers.decoder_process import Decoded, Decoder, DecodeTask
+from auditor.workers.decoder_process import BATCHES, DecodeBatch, Decoded, Decoder, DecodeTask
 from auditor.workers.fork_server import DecoderError
+from auditor.workers.pixel_slots import HALF
 from model.pixels import DecodeLimits, Pixels, PixelSpec
+from model.video.video_formats import is_video
 
 __all__ = ["DecodeLimits", "Decoded", "DecoderError", "DecoderPool", "PixelSpec", "Problem", "SpanStream"]
 
 T = TypeVar("T")
 S = TypeVar("S", bound="SpanStream | None")  # None if some tasks have no file
 HELD_BYTES = 256 << 20  # of files and pixels that a `map` holds ahead of its reader
+BATCH_FILES = 8
+LOOKAHEAD = 4  # batches read ahead for each process: two that it has, and two that are being read
+Pending = tuple[Any, int | None]  # what a result comes from: a batch and a number, a future, or the result itself
 WAITING_PARTS = 2  # parts of a stream that wait for its reader
 
 
@@ -95,7 +102,7 @@ class DecoderPool:
         options = {"frames": frames, "exact": exact, "motion": motion, "measure": measure, "each_second": each_second}
         settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **options}
         self._max_shape = (frames, *pixels.size, 3)
-        self._tasks: queue.SimpleQueue[DecodeTask | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[DecodeTask | DecodeBatch | None] = queue.SimpleQueue()
         self._closed = False
         self._streams: set[SpanStream] = set()
         self._decoders = [Decoder(settings, self._max_shape, limits.seconds) for _ in range(workers)]
@@ -114,41 +121,66 @@ class DecoderPool:
         return [decoder.pid for decoder in self._decoders if decoder.pid is not None]
 
     def map(
-        self, tasks: Iterable[tuple[T, bytes | Problem | S, Kind]], lookahead: int = 64
+        self, tasks: Iterable[tuple[T, bytes | Problem | S, Kind]], lookahead: int | None = None
     ) -> Iterator[tuple[T, Decoded | Problem | S]]:
         """Yield results in the order of `tasks`, reading at most `lookahead` tasks ahead.
 
         The kind is only a guess at the size of the result: the content decides. A task with a problem or None instead
         of a file gets it back in its turn. So does a `SpanStream`, whose decoding has started by then.
         """
-        pending: deque[tuple[T, int, Future[Any]]] = deque()
-        held = 0
+        lookahead = max(256, LOOKAHEAD * BATCH_FILES * len(self._decoders)) if lookahead is None else lookahead
+        size = min(BATCH_FILES, max(1, lookahead // (LOOKAHEAD * len(self._decoders))))
+        pending: deque[tuple[T, int, Pending]] = deque()
+        batch, held = DecodeBatch(), 0
         try:
             for tag, data, kind in tasks:
                 if isinstance(data, bytes):
-                    future: Future[Any] = self.submit(data)
-                    cost = len(data) + int(np.prod(self._max_shape[1:] if kind == "image" else self._max_shape))
+                    if batch.files and (len(batch.files) >= size or batch.size + len(data) > HALF):
+                        batch = self._send_batch(batch)
+                    waiting, cost = self._add_file(data, batch), len(data) + self._measure_result(kind)
                 else:
-                    future = Future()
-                    future.set_result(data)
+                    waiting = data, None
                     cost = self._start_stream(data) if isinstance(data, SpanStream) else 0
-                pending.append((tag, cost, future))
+                pending.append((tag, cost, waiting))
                 held += cost
                 while pending and (len(pending) > lookahead or held > HELD_BYTES):
-                    tag, cost, future = pending.popleft()
+                    tag, cost, waiting = pending.popleft()
                     held -= cost
-                    yield tag, future.result()
+                    if waiting[0] is batch:
+                        batch = self._send_batch(batch)
+                    yield tag, get_result(*waiting)
+            self._send_batch(batch)
             while pending:
-                tag, _, future = pending.popleft()
-                yield tag, future.result()
+                tag, _, waiting = pending.popleft()
+                yield tag, get_result(*waiting)
         finally:  # also if the reader stops early
-            for _, _, future in pending:
-                result = None if future.cancel() or not future.done() or future.exception() else future.result()
-                if isinstance(result, SpanStream):
-                    result.close()
+            for _, _, (source, _) in pending:
+                cancel_decoding(source)
+
+    def _add_file(self, data: bytes, batch: DecodeBatch) -> "Pending":
+        """Start a file that is large or a video; a small picture goes into the batch."""
+        if len(data) > min(HALF, self.limits.max_bytes) or is_video(data):
+            return self.submit(data), None
+        batch.add(data)
+        return batch, len(batch.files) - 1
+
+    def _send_batch(self, batch: DecodeBatch) -> DecodeBatch:
+        """Queue a batch; return the next one."""
+        if self._closed:
+            raise DecoderError("the decoder pool is closed")
+        if not batch.files:
+            return batch
+        self._tasks.put(batch)
+        return DecodeBatch()
+
+    def _measure_result(self, kind: Kind) -> int:
+        """The bytes of the pixels of a medium, at most."""
+        return int(np.prod(self._max_shape[1:] if kind == "image" else self._max_shape))
 
     def map_spans(
-        self, tasks: Iterable[tuple[T, bytes | Problem | None, Kind, Sequence[Span | None]]], lookahead: int = 64
+        self,
+        tasks: Iterable[tuple[T, bytes | Problem | None, Kind, Sequence[Span | None]]],
+        lookahead: int | None = None,
     ) -> Iterator[tuple[T, Decoded | Problem | None]]:
         """Like `map`, for tasks that end with the span to decode, in a list, or with an empty list."""
         files = (
@@ -203,11 +235,52 @@ class DecoderPool:
         """Run in a thread: decode files until the pool closes."""
         with contextlib.suppress(DecoderError):  # the first file raises it again, to a caller who can handle it
             decoder.start()
-        while (task := self._tasks.get()) is not None:
-            if task.future.set_running_or_notify_cancel():
-                try:
-                    task.future.set_result(decoder.decode(task))
-                except Exception as error:
-                    task.future.set_exception(error)
-            del task  # not held while waiting
+        task: DecodeTask | DecodeBatch | None = None
+        closing = False
+        while task is not None or decoder.sent or not closing:
+            if task is None and not closing:
+                with contextlib.suppress(queue.Empty):
+                    task = self._tasks.get(block=not decoder.sent)
+                    closing = task is None
+            if isinstance(task, DecodeBatch) and len(decoder.sent) < BATCHES:
+                send_batch(decoder, task)
+                task = None
+            elif decoder.sent:
+                settle(decoder.sent[0].batch.future, decoder.receive)
+            elif isinstance(task, DecodeTask):
+                if task.future.set_running_or_notify_cancel():
+                    settle(task.future, partial(decoder.decode, task))
+                task = None  # not held while waiting
         decoder.close()
+
+
+def send_batch(decoder: Decoder, batch: DecodeBatch) -> None:
+    if batch.future.set_running_or_notify_cancel():
+        try:
+            decoder.send(batch)
+        except Exception as error:
+            batch.future.set_exception(error)
+
+
+def settle(future: Future[T], compute: Callable[[], T]) -> None:
+    """Give a future the result of a function, or its error."""
+    try:
+        future.set_result(compute())
+    except Exception as error:
+        future.set_exception(error)
+
+
+def get_result(source: Any, number: int | None) -> Any:
+    """Wait for a file of a batch, or for a file alone; what is no file is its own result."""
+    if isinstance(source, DecodeBatch):
+        return source.future.result()[number or 0]
+    return source.result() if isinstance(source, Future) else source
+
+
+def cancel_decoding(source: Any) -> None:
+    if isinstance(source, DecodeBatch):
+        source.future.cancel()
+    elif isinstance(source, Future):
+        source.cancel()
+    elif isinstance(source, SpanStream):
+        source.close()

@@ -7,10 +7,11 @@ import contextlib
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,17 @@ from auditor.corpus.sample import Kind, Problem
 from auditor.workers.decode_worker import PART, MessageSocket
 from auditor.workers.fork_server import FORK_SERVER, DecoderError
 from auditor.workers.pixel_facts import PixelFacts
-from auditor.workers.pixel_slots import PixelSlots
+from auditor.workers.pixel_slots import HALF, PixelSlots
 from model.pixels import Pixels
 from model.video.video_facts import VideoFacts
 
 START_SECONDS = 120.0  # for a process to start on a very busy machine
 GRACE_SECONDS = 0.2  # for a process to end by itself, since its own reason is more useful than our kill
 LOST_SPAN = "no frame of the span could be decoded"
+BATCHES = 2  # sent ahead; the memory for files has as many halves
+BATCH_SHARE = 0.25  # of the time for one file: how long a batch of small files may take before each is decoded alone
+# A file may have taken control of the decoder, so any answer is possible; a TimeoutError is an OSError.
+BROKEN_ANSWERS = (ConnectionError, TimeoutError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 FrameShape = tuple[int, int, int, int]  # (F, H, W, 3)
 
 
@@ -52,10 +57,35 @@ class Decoded:
     thumbnail: bytes | None = None  # like `pixel_facts`
     note: str | None = None  # what is damaged, although frames were decoded
 
+    def without_pixels(self) -> "Decoded":
+        """A copy that does not hold the memory of the pixels."""
+        return replace(self, pixels=np.empty((0, *self.pixels.shape[1:]), np.uint8))
+
     @property
     def kind(self) -> Kind:
         """The kind of the content, which the file name may contradict."""
         return "image" if self.times is None else "video"
+
+
+@dataclass(eq=False, slots=True)
+class DecodeBatch:
+    """Small files that are decoded one after another, and their future results in the same order."""
+
+    files: list[bytes] = field(default_factory=list)
+    future: "Future[list[Decoded | Problem]]" = field(default_factory=Future)
+    size: int = 0  # bytes
+
+    def add(self, data: bytes) -> None:
+        self.files.append(data)
+        self.size += len(data)
+
+
+class SentBatch(NamedTuple):
+    """A batch that a process has."""
+
+    pid: int | None  # None: it gets each file through the socket
+    batch: DecodeBatch
+    slots: list[int | None]  # for the pixels of its files
 
 
 @dataclass(eq=False)
@@ -113,13 +143,19 @@ def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Dec
 
 
 class Decoder:
-    """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it."""
+    """A decoder process that is replaced when it dies. One thread decodes; any thread may `stop` it.
+
+    Up to `BATCHES` batches are sent ahead, so that the process never waits for this one. If it dies, all files that it
+    had are decoded again, each alone, so that the right one is blamed.
+    """
 
     messages: MessageSocket  # to the process, while there is one
 
     def __init__(self, settings: dict[str, Any], max_shape: FrameShape, seconds: float) -> None:
         self.settings, self.max_shape, self.seconds = settings, max_shape, seconds
         self.slots = PixelSlots(max_shape[1:])
+        self.sent: deque[SentBatch] = deque()
+        self._half = 0  # of the memory for files, that the next batch takes
         self.pid: int | None = None  # of the process
         self._is_ready = False
         self._stopped = False
@@ -135,11 +171,47 @@ class Decoder:
             except TimeoutError:
                 self.end()
                 return Problem("timeout", f"not decoded within {self.seconds:g} seconds")
-            # A file may have taken control of the decoder, so any answer is possible.
-            except (ConnectionError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+            except BROKEN_ANSWERS:
                 cause = self.end()
         hint = " (out of memory, or killed from outside)" if cause == "SIGKILL" else ""
         return Problem("corrupt", f"decoder died of {cause}{hint}")
+
+    def send(self, batch: DecodeBatch) -> None:
+        """Send a batch. Its results, and those of batches before it, come from `receive`."""
+        self._prepare()
+        if self.slots.handle is None:  # without shared memory, each file goes through the socket
+            self.sent.append(SentBatch(None, batch, []))
+            return
+        slots = [self.slots.take() for _ in batch.files]
+        self.sent.append(SentBatch(self.pid, batch, slots))
+        self._half = 1 - self._half
+        self.slots.write_files(self._half, batch.files)
+        places = {"slots": [-1 if slot is None else slot for slot in slots], "sizes": list(map(len, batch.files))}
+        self.messages.deadline = None  # the request fits into the buffer of the socket
+        with contextlib.suppress(ConnectionError):  # `receive` fails too
+            self.messages.send({"attempt": 0, "start": self._half * HALF, **places})
+
+    def receive(self) -> list[Decoded | Problem]:
+        """Wait for the results of the first batch that was sent; a file whose process died is decoded again, alone."""
+        pid, batch, slots = self.sent.popleft()
+        results: list[Decoded | Problem] = []
+        if pid is not None and pid == self.pid:
+            try:
+                self._receive_batch(slots, results)
+            except BROKEN_ANSWERS:
+                self.end()
+        for slot in slots:
+            if slot is not None:
+                self.slots.give_back(slot)
+        return results + [self.decode(DecodeTask(data)) for data in batch.files[len(results) :]]
+
+    def _receive_batch(self, slots: list[int | None], results: list[Decoded | Problem]) -> None:
+        self.messages.deadline = time.monotonic() + BATCH_SHARE * self.seconds
+        answer = self.messages.receive()
+        for number, facts in enumerate(answer["results"][: len(slots)]):
+            results.append(build_result(DecodeTask(b""), facts, self._receive_pixels(facts, slots, number)))
+        if answer["spent"] or len(results) < len(slots):
+            self.end()
 
     def start(self) -> None:
         """Start a process without waiting until it is ready."""
@@ -209,17 +281,17 @@ class Decoder:
             self.messages.deadline = time.monotonic() + self.seconds
             request = {"attempt": attempt, "slot": -1 if slot is None else slot, "size": len(task.data)}
             self.messages.send(request | task.describe_spans(), task.data)
-            facts, pixels = self._receive_answer()
+            facts: dict[str, Any] = self.messages.receive()
             while "more" in facts:
                 task.received.extend(int(place) for place in facts["more"])
-                task.deliver(pixels)
+                task.deliver(self._receive_pixels(facts, [], 0))
                 self.messages.deadline = time.monotonic() + self.seconds
-                facts, pixels = self._receive_answer()
-            if "in_slot" in facts:
-                if slot is None:
-                    raise ValueError("no slot was offered")
-                pixels, slot = self.slots.read(slot), None
-            result = build_result(task, facts, pixels)
+                facts = self.messages.receive()
+            slots = [slot]
+            try:
+                result = build_result(task, facts, self._receive_pixels(facts, slots, 0))
+            finally:
+                (slot,) = slots
             if facts["spent"]:
                 self.end()
             return result
@@ -227,13 +299,18 @@ class Decoder:
             if slot is not None:
                 self.slots.give_back(slot)
 
-    def _receive_answer(self) -> tuple[dict[str, Any], Pixels]:
-        facts: dict[str, Any] = self.messages.receive()
+    def _receive_pixels(self, facts: dict[str, Any], slots: list[int | None], number: int) -> Pixels:
+        """Return the pixels from a slot, which is then None in `slots`, or from the socket."""
         frame = self.max_shape[1:]
-        shape = (0, *frame) if "in_slot" in facts else tuple(facts.get("shape", (0, *frame)))
+        if "in_slot" in facts:
+            slot, slots[number] = slots[number], None
+            if slot is None:
+                raise ValueError("no slot was offered")
+            return self.slots.read(slot)
+        shape = tuple(facts.get("shape", (0, *frame)))
         if shape[0] > max(self.max_shape[0], PART) or shape[1:] != frame:
             raise ValueError("pixels of another shape")
         pixels: Pixels = np.empty(shape, np.uint8)
         if pixels.size:
             self.messages.receive_into(pixels.data.cast("B"))
-        return facts, pixels
+        return pixels

@@ -2,22 +2,28 @@
 
 Prints processor time of this process on one thread, the three in turns. Then the cosine of the embeddings to the exact
 ones (by the small real model, if available), and how many images per second all cores deliver to an encoder that costs
-nothing, by wall time and by processor time (which depends less on the load of the machine).
+nothing, by wall time and by processor time (which depends less on the load of the machine), from tar, folder and S3.
+`slept` replaces decoding by sleeping: what one reading process delivers if decoding takes none of its processor.
 
-    python -m tests.bench.pixels [rates] [cosines] [fed]
+    python -m tests.bench.pixels [rates] [cosines] [fed] [slept]
 """
 
 import io
 import json
 import os
+import socket
+import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import patch
 
+import boto3
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -27,12 +33,13 @@ from torch import Tensor
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
 from auditor.corpus.open_corpus import open_corpus
-from auditor.sweep.languages import detect_language
 from auditor.sweep.sweep import Sweeper
 from auditor.sweep.sweep_config import SweepConfig
+from auditor.workers import fork_server
 from model import fast_pixels, pixels
 from model.backbone import Backbone, load_backbone
 from model.pixels import DecodeLimits, PixelSpec
+from tests.bench.sleeping_decoders import SLEEP, serve_sleepers
 from tests.conftest import SHARED
 from tests.support.corpora import make_caption, make_picture, write_random_model, write_tar
 
@@ -179,37 +186,104 @@ def processor_seconds(pids: list[int]) -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def fed(exact_pixels: bool, size: tuple[int, int], count: int = 600) -> dict[str, object]:
-    """Images per second from tar files to an encoder that costs nothing, on all cores of this machine."""
+def make_corpus(root: Path, form: str, size: tuple[int, int], count: int) -> str:
+    """Write a corpus of twelve pictures again and again; return its path or URL."""
     source = photos()
+    some = [mosaic(source, *size) for _ in range(12)]
+    rows = ((f"{i:05d}", {"jpg": some[i % 12], "txt": make_caption(i).encode()}) for i in range(count))
+    root.mkdir()
+    if form == "folder":
+        for key, files in rows:
+            for extension, data in files.items():
+                (root / f"{key}.{extension}").write_bytes(data)
+        return str(root)
+    path = write_tar(root / "0.tar", rows)
+    if form == "tar":
+        return str(root)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="bench")
+    client.upload_file(str(path), "bench", f"{root.parent.name}/0.tar")
+    return f"s3://bench/{root.parent.name}"
+
+
+@contextmanager
+def s3_server() -> Iterator[None]:
+    """moto in a process of its own, whose processor time does not count."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_DEFAULT_REGION": "us-east-1"}
+    os.environ.update(keys, AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")
+    command = [sys.executable, "-m", "moto.server", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+def sweep_corpus(root: Path, corpus: str, config: SweepConfig, count: int) -> tuple[float, float]:
+    """Wall and processor seconds of a sweep in running processes, in which everything is imported."""
+    made = load_backbone(write_random_model(root / "model"))
+    backbone = Instant(made.spec, made.model, made.tokenizer, SPEC, made.config, pretrained=True)
+    few = make_corpus(root / "few", "tar", (500, 375), 64)
+    with Sweeper(backbone, Folder(root / "out"), config) as sweeper:
+        list(sweeper.pool.map([(None, make_picture(0), "image")] * 8 * config.decoders))
+        list(sweeper.sweep(open_corpus(few).shards))
+        sweeper.folder = Folder(root / "audit")
+        pids = sweeper.pool.pids
+        started, used = time.perf_counter(), processor_seconds(pids)
+        reports = list(sweeper.sweep(open_corpus(corpus).shards))
+        seconds, used = time.perf_counter() - started, processor_seconds(pids) - used
+    assert sum(report.status.get("ok", 0) for report in reports) == count
+    return seconds, used
+
+
+def fed(exact_pixels: bool, size: tuple[int, int], form: str = "tar", count: int = 4000) -> dict[str, object]:
+    """Images per second from a corpus to an encoder that costs nothing, on all cores of this machine."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
-        made = load_backbone(write_random_model(root / "model"))
-        backbone = Instant(made.spec, made.model, made.tokenizer, SPEC, made.config, pretrained=True)
-        some = [mosaic(source, *size) for _ in range(12)]
-        rows = ((f"{i:05d}", {"jpg": some[i % 12], "txt": make_caption(i).encode()}) for i in range(count))
-        write_tar(root / "c/0.tar", rows)
-        with Sweeper(backbone, Folder(root / "out"), SweepConfig(exact_pixels=exact_pixels, batch_size=256)) as sweeper:
-            list(sweeper.pool.map([(None, some[0], "image")] * 8))
-            detect_language("a detector that is loaded once, however many captions there are")
-            pids = sweeper.pool.pids
-            started, used = time.perf_counter(), processor_seconds(pids)
-            (report,) = sweeper.sweep(open_corpus(str(root / "c")).shards)
-            seconds, used = time.perf_counter() - started, processor_seconds(pids) - used
-        assert report.status == {"ok": count}
+        corpus = make_corpus(root / "corpus", form, size, count)
+        config = SweepConfig(exact_pixels=exact_pixels, batch_size=256)
+        seconds, used = sweep_corpus(root, corpus, config, count)
     return {
         "pixels": "exact" if exact_pixels else "fast",
         "size": f"{size[0]}x{size[1]}",
+        "from": form,
         "images_per_s": round(count / seconds),
         "ms_of_processor": round(1000 * used / count, 2),
         "by_processor_time": round((os.cpu_count() or 1) * count / used),
     }
 
 
+def slept(decoders: int, seconds: float = SLEEP, most: int = 12_000) -> dict[str, object]:
+    """Images per second through one reading process from decoders that sleep instead of decoding."""
+    count = min(most, int(4 * decoders / seconds))
+    fork_server.FORK_SERVER.close()
+    with tempfile.TemporaryDirectory() as place, patch.object(fork_server, "serve_fork_requests", serve_sleepers):
+        root = Path(place)
+        corpus = make_corpus(root / "corpus", "tar", (500, 375), count)
+        taken, used = sweep_corpus(root, corpus, SweepConfig(batch_size=256, decoders=decoders), count)
+    fork_server.FORK_SERVER.close()
+    limit = decoders / seconds
+    return {
+        "decoders": decoders,
+        "images_per_s": round(count / taken),
+        "limit": round(limit),
+        "share": round(count / taken / limit, 3),
+        "ms_of_processor": round(1000 * used / count, 3),
+    }
+
+
 def main() -> None:
     warnings.simplefilter("ignore")  # torchvision's decoders are deprecated, but serve as a comparison
     torch.set_num_threads(1)
-    asked = sys.argv[1:] or ["rates", "cosines", "fed"]
+    asked = sys.argv[1:] or ["rates", "cosines", "fed", "slept"]
     found: dict[str, list[dict[str, object]]] = {}
     if "rates" in asked:
         found["rates"] = rates()
@@ -218,8 +292,15 @@ def main() -> None:
         found["cosines"] = cosines()
         print_table(found["cosines"], "embeddings of fast pixels against exact ones")
     if "fed" in asked:
-        found["fed"] = [fed(way, size) for size in ((500, 375), (1024, 768)) for way in (True, False)]
+        found["fed"] = [fed(False, (500, 375), form) for form in ("tar", "folder")]
+        with s3_server():
+            found["fed"].append(fed(False, (500, 375), "s3"))
+        found["fed"] += [fed(True, (500, 375), count=1000), fed(False, (1024, 768), count=600)]
+        found["fed"].append(fed(False, (2048, 1536), count=200))
         print_table(found["fed"], "images per second delivered to an encoder that costs nothing, two decoders")
+    if "slept" in asked:
+        found["slept"] = [slept(decoders) for decoders in (1, 2, 8, 32)]
+        print_table(found["slept"], f"images per second from decoders that sleep {1000 * SLEEP:g} ms for each")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "pixels.json").write_text(json.dumps(found, indent=1))
 

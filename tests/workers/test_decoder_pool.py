@@ -192,15 +192,26 @@ def test_bad_files_cost_only_themselves(pool: DecoderPool) -> None:
     assert statuses == ["ok", "corrupt", "corrupt", "corrupt", "too_large", "corrupt", "ok"]
 
 
-def test_a_hang_is_a_timeout_and_the_pool_heals() -> None:
+def test_a_hang_is_a_timeout_and_the_pool_heals(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal_decoder_at(monkeypatch, {b"endless": signal.SIGSTOP})  # as a decoder that loops for ever
     with DecoderPool(SPEC, workers=1, limits=DecodeLimits(seconds=1.0)) as pool:
         assert isinstance(only(pool, make_photo()), Decoded)
         (first,) = pool.pids
-        os.kill(first, signal.SIGSTOP)  # as a decoder that loops for ever
-        results = dict(pool.map(tasks(make_photo(), make_photo())))
-        assert results[0] == Problem("timeout", "not decoded within 1 seconds")
-        assert isinstance(results[1], Decoded)
+        results = dict(pool.map(tasks(make_photo(), b"endless", make_photo())))
+        assert results[1] == Problem("timeout", "not decoded within 1 seconds")
+        assert isinstance(results[0], Decoded) and isinstance(results[2], Decoded)
         assert not running(first) and pool.pids != [first]
+
+
+def test_a_death_costs_neither_its_batch_nor_the_one_sent_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    signal_decoder_at(monkeypatch, {b"crasher": signal.SIGSEGV})
+    colours = range(0, 240, 10)
+    files = [make_photo(40, 40, "PNG", (level, 0, 0)) for level in colours]
+    with DecoderPool(SPEC, workers=1) as pool:
+        found = dict(pool.map(tasks(*files[:5], b"crasher", *files[5:])))
+    assert found.pop(5) == Problem("corrupt", "decoder died of SIGSEGV")
+    levels = [int(r.pixels[0, 0, 0, 0]) for r in found.values() if isinstance(r, Decoded)]
+    assert levels == list(colours)
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV])

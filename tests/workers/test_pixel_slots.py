@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.workers.decoder_pool import Decoded, DecoderPool, PixelSpec
-from auditor.workers.pixel_slots import PixelSlots, open_slots
+from auditor.workers.pixel_slots import HALF, PixelSlots, open_slots
 from tests.support.clips import make_photo
 
 FRAME = (4, 5, 3)
@@ -33,7 +33,9 @@ def test_a_slot_is_free_again_with_the_last_reference() -> None:
 def test_both_sides_see_the_same_bytes() -> None:
     slots = PixelSlots(FRAME)
     assert slots.handle is not None
-    theirs = open_slots(slots.handle, FRAME)
+    files, theirs = open_slots(slots.handle, FRAME)
+    slots.write_files(1, [b"one", b"three"])
+    assert bytes(files[HALF : HALF + 8]) == b"onethree" and not any(files[:HALF])
     slot = slots.take()
     assert slot is not None
     theirs[slot] = np.arange(60, dtype=np.uint8).reshape(FRAME)

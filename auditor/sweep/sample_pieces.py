@@ -1,0 +1,105 @@
+"""Describe decoded samples in pieces: their captions' tokens, and their rows with all facts but the vectors.
+
+This runs in a thread of its own, so that the encoder's thread has little else to do than to encode. Pieces are cut by
+position alone, so the same shard always gives the same file.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.compute as pc
+
+from auditor.corpus.sample import Problem
+from auditor.sweep.caption_tokens import tokenize_samples
+from auditor.sweep.sample_rows import build_fact_table, count_rows
+from auditor.sweep.sweep_events import DecodedSample, DecodeEvent, FramePart, SamplePiece, ShardEnd, SweepEvent
+from auditor.workers.decoder_pool import Decoded
+from model.backbone import Backbone
+from model.pixels import Pixels
+
+PIECE = 1024  # samples encoded and written together
+PIECE_VECTORS = 50_000  # a piece with more frames and texts than this has fewer samples
+TOKENIZED = 64  # samples whose captions are tokenized together
+
+
+def describe_samples(backbone: Backbone, events: Iterable[DecodeEvent]) -> Generator[SweepEvent, None, None]:
+    """Pass frames on, and put the samples together in pieces."""
+    samples: list[DecodedSample] = []
+    cutter = PieceCutter(backbone)
+    frames = 0  # that arrived of the sample that comes next
+    for event in events:
+        if isinstance(event, DecodedSample):
+            pixels, sample = take_pixels(event, frames)
+            samples.append(sample)
+            frames = 0
+            if len(pixels):
+                yield FramePart(pixels)
+            del pixels
+            if len(samples) == TOKENIZED:
+                yield from cutter.add(samples)
+                samples = []
+            continue
+        if isinstance(event, FramePart):
+            frames += len(event.pixels)
+        elif isinstance(event, ShardEnd):
+            yield from cutter.add(samples)
+            yield from cutter.finish()
+            samples = []
+        else:  # a shard that starts, or fails: what came of it before does not count
+            samples, frames, cutter = [], 0, PieceCutter(backbone)
+        yield event
+
+
+def take_pixels(decoded: DecodedSample, frames: int) -> tuple[Pixels, DecodedSample]:
+    """Return the pixels of a sample, and the sample without them, so that the memory of the decoder is free soon."""
+    medium = decoded.medium
+    if isinstance(medium, Problem):
+        return NO_PIXELS, replace(decoded, frames=frames)
+    return medium.pixels, replace(decoded, medium=medium.without_pixels(), frames=frames + len(medium.pixels))
+
+
+NO_PIXELS: Pixels = np.zeros((0, 0, 0, 3), np.uint8)
+
+
+class PieceCutter:
+    """Collects the samples of one shard and cuts them into pieces."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
+        self.samples: list[DecodedSample] = []
+        self.vectors = 0
+
+    def add(self, samples: Sequence[DecodedSample]) -> Iterator[SamplePiece]:
+        for decoded in add_tokens(self.backbone, samples):
+            self.samples.append(decoded)
+            self.vectors += decoded.frames + (len(decoded.texts.tokens) if decoded.texts else 0)
+            if len(self.samples) == PIECE or self.vectors >= PIECE_VECTORS:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[SamplePiece]:
+        samples, self.samples, self.vectors = self.samples, [], 0
+        if samples:
+            yield build_piece(samples)
+
+
+def add_tokens(backbone: Backbone, samples: Sequence[DecodedSample]) -> list[DecodedSample]:
+    """The samples with the tokens of their captions, if their media were decoded."""
+    usable = [isinstance(decoded.medium, Decoded) for decoded in samples]
+    captions = [decoded.sample.captions for decoded, use in zip(samples, usable, strict=True) if use]
+    texts = iter(tokenize_samples(backbone, captions))
+    return [
+        replace(decoded, texts=next(texts)) if use else decoded for decoded, use in zip(samples, usable, strict=True)
+    ]
+
+
+def build_piece(samples: Sequence[DecodedSample]) -> SamplePiece:
+    facts = build_fact_table(samples)
+    usable = pc.equal(facts["status"], "ok").to_numpy()
+    texts, start = [], 0
+    for decoded, count in zip(samples, count_rows(samples), strict=True):
+        rows = usable[start : start + count]
+        start += count
+        if decoded.texts is not None and rows.any():
+            texts.append(decoded.texts if rows.all() else decoded.texts.select(rows))
+    return SamplePiece(samples, facts, texts)

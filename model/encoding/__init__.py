@@ -1,0 +1,1 @@
+"""What encoding needs beside a model: the tokens of words, and the calls to a GPU."""
