@@ -16,6 +16,7 @@ Pixels = npt.NDArray[np.uint8]
 DARK, BRIGHT = 0.06, 0.94  # luma below which a pixel counts as black, and above which as white
 FLAT = 10  # of 255: largest luma range of a uniform edge row or column
 MAX_FRAMES = 4
+LUMA = np.array([77, 150, 29], np.float32) / 256  # of red, green and blue
 LEVELS = np.arange(256) / 255
 EDGE = 0.995  # quantile of the gradient: the sharpest edges decide, even if they are few
 
@@ -52,9 +53,9 @@ def make_thumbnail(frames: Pixels) -> bytes:
 
 
 def compute_luma(frames: Pixels) -> Pixels:
-    """Return the luma in 0..255, computed in integers: several times faster than in floats."""
-    red, green, blue = (frames[..., i].astype(np.uint16) for i in range(3))
-    return ((77 * red + 150 * green + 29 * blue) >> 8).astype(np.uint8)
+    """Return the luma in 0..255. All sums are exact in float32, so they are those of integers, rounded down."""
+    values = frames.reshape(-1, 3).astype(np.float32) @ LUMA
+    return values.astype(np.uint8).reshape(frames.shape[:-1])
 
 
 def _measure_frame(frame: Pixels, luma: Pixels) -> tuple[float, ...]:
@@ -75,9 +76,22 @@ def _measure_frame(frame: Pixels, luma: Pixels) -> tuple[float, ...]:
 
 def measure_sharpness(luma: Pixels, counts: npt.NDArray[np.int64]) -> float:
     """Return the steepest luma steps between neighboring pixels over the luma range: 0 blurred, 1 a hard edge."""
-    steps = count_levels(_measure_steps(luma[1:], luma[:-1])) + count_levels(_measure_steps(luma[:, 1:], luma[:, :-1]))
+    steps = count_levels(measure_steps(luma))
     low, high = find_percentile(counts, 0.01), find_percentile(counts, 0.99)
     return find_percentile(steps, EDGE) / max(high - low, 5)
+
+
+def measure_steps(luma: Pixels) -> Pixels:
+    """Return the absolute differences of neighboring pixels in one row, without leaving 8 bits."""
+    pairs = (luma[1:], luma[:-1]), (luma[:, 1:], luma[:, :-1])
+    steps = np.empty((1, sum(first.size for first, _ in pairs)), np.uint8)
+    start = 0
+    for first, second in pairs:
+        part = steps[0, start : start + first.size].reshape(first.shape)
+        np.maximum(first, second, out=part)
+        part -= np.minimum(first, second)
+        start += first.size
+    return steps
 
 
 def count_levels(values: Pixels) -> npt.NDArray[np.int64]:
@@ -85,11 +99,6 @@ def count_levels(values: Pixels) -> npt.NDArray[np.int64]:
     height, width = values.shape
     image = Image.frombuffer("L", (width, height), np.ascontiguousarray(values).data, "raw", "L", 0, 1)
     return np.array(image.histogram())
-
-
-def _measure_steps(first: Pixels, second: Pixels) -> Pixels:
-    """The absolute differences, without leaving 8 bits."""
-    return np.maximum(first, second) - np.minimum(first, second)
 
 
 def find_percentile(counts: npt.NDArray[np.int64], share: float) -> int:
