@@ -97,7 +97,7 @@ def measure_steps(luma: Pixels) -> Pixels:
 def count_levels(values: Pixels) -> npt.NDArray[np.int64]:
     """Return how often each of the 256 values occurs, three times as fast as `np.bincount`, which converts to int64."""
     height, width = values.shape
-    image = Image.frombuffer("L", (width, height), np.ascontiguousarray(values).data, "raw", "L", 0, 1)
+    image = Image.frombuffer("L", (width, height), np.ascontiguousarray(values), "raw", "L", 0, 1)
     return np.array(image.histogram())
 
 

@@ -22,7 +22,7 @@ class DeviceCalls:
 
     @cached_property
     def copies(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream(self.device)
+        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
     def allocate(self, shape: Sequence[int]) -> Tensor:
         """A batch of pixels to fill: in memory that the GPU can read by itself."""
@@ -45,4 +45,4 @@ def download(batches: Sequence[Tensor], width: int) -> npt.NDArray[np.float32]:
     """Wait for the device and return its results (N, D), one batch after another."""
     if not batches:
         return np.zeros((0, width), np.float32)
-    return torch.cat(list(batches)).float().cpu().numpy()  # type: ignore[no-any-return]
+    return torch.cat(list(batches)).float().cpu().numpy()

@@ -233,7 +233,7 @@ def sweep_corpus(root: Path, corpus: str, config: SweepConfig, count: int) -> tu
     backbone = Instant(made.spec, made.model, made.tokenizer, SPEC, made.config, pretrained=True)
     few = make_corpus(root / "few", "tar", (500, 375), 64)
     with Sweeper(backbone, Folder(root / "out"), config) as sweeper:
-        list(sweeper.pool.map([(None, make_picture(0), "image")] * 8 * config.decoders))
+        list(sweeper.pool.map((None, make_picture(0), "image") for _ in range(8 * config.decoders)))
         list(sweeper.sweep(open_corpus(few).shards))
         sweeper.folder = Folder(root / "audit")
         pids = sweeper.pool.pids

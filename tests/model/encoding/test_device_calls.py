@@ -114,7 +114,7 @@ def test_nothing_waits_before_a_piece_is_done(gpu: FakeGpu, random_model: str) -
     backbone = load_model(random_model).backbone
 
     class OnGpu(Backbone):
-        device = GPU  # type: ignore[assignment]
+        device = GPU
 
     fake = OnGpu(**{name: getattr(backbone, name) for name in ("spec", "model", "tokenizer", "pixels", "config")},
                  pretrained=True, trims=backbone.trims, precision=replace(backbone.precision))  # fmt: skip
