@@ -30,7 +30,7 @@ from auditor.query.prototype_evidence import PrototypeBelief, load_stored_head
 from auditor.query.sandbox import quote_literal
 from auditor.schema import list_column_names
 from auditor.schema.caption_spans import tabulate_caption_spans
-from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
+from auditor.score.statistics.score_reasons import SiblingVotes, describe_caption_text, list_reasons
 from auditor.terminal import print_line
 from auditor.vectors import Floats, MediaVectors
 
@@ -163,7 +163,7 @@ def explain_row(
         prototypes_visual=prototypes_visual,
         prototypes_text=prototypes_text,
         duplicates=find_duplicates(database, row),
-        reasons=list_reasons(row, votes, calibration.get("evidence")),
+        reasons=[*describe_caption_text(row), *list_reasons(row, votes, calibration.get("evidence"))],
         edits=edits,
         tags=[tag.describe_row(row) for tag in list_tags(database.files.sources)],
     )

@@ -18,6 +18,7 @@ from auditor.score.group_shares import GroupShare
 
 MOST_ROWS = 5_000_000  # of the media that are compared; of more, a random part is
 MARGIN = 0.1  # of the probability that a caption is bad: smaller differences do not count
+FEWEST_DETECTED = 10  # captions with a language: short titles and keywords seldom have one
 SIGNIFICANT = 0.05  # p-value of the sign test
 
 
@@ -29,7 +30,7 @@ class SourceFacts:
     no_caption: float  # URLs, file names, refusals, ...
     repeated: float  # captions that the corpus repeats
     words: float  # mean
-    language: str | None  # the most frequent one
+    language: str | None  # the most frequent one; None if it was detected in fewer than FEWEST_DETECTED captions
     language_share: float  # of the captions whose language was detected
 
     def tabulate(self) -> dict[str, str]:
@@ -126,7 +127,8 @@ def measure_source_texts(database: AuditDatabase, where: str) -> list[dict[str, 
 def build_source_facts(group: Group, row: Mapping[str, Any]) -> SourceFacts:
     no_caption, repeated = (float(row[name] / row["rows"]) for name in ("no_caption", "repeated"))
     speakers = float((row["speakers"] or 0) / (row["detected"] or 1))
-    return SourceFacts(group, no_caption, repeated, float(row["words"] or 0), row["language"], speakers)
+    language = row["language"] if (row["detected"] or 0) >= FEWEST_DETECTED else None
+    return SourceFacts(group, no_caption, repeated, float(row["words"] or 0), language, speakers)
 
 
 def compare_by_medium(database: AuditDatabase, where: str, step: int = 1) -> list[SourceDuel]:

@@ -149,7 +149,8 @@ def show_sibling_captions(row: Row) -> None:
     st.subheader("Other captions of this medium", help="Each with its probability of a mismatch.")
     for other in siblings:
         query = sample_query(other, view, position)
-        show_caption_line(f"**{format_number(other['p_mismatch'])}**", other["caption"], query)
+        text = ": ".join(filter(None, (other["caption_source"], other["caption"])))
+        show_caption_line(f"**{format_number(other['p_mismatch'])}**", text, query)
 
 
 def find_row_at(steps: int) -> Row | None:

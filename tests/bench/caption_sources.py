@@ -156,8 +156,9 @@ def compare_drawings(count: int, seed: int) -> None:
     options: Any = {"caption": DRAWING_SOURCES, "media_root": (str(DRAWINGS),), "quiet": True}
     with auditor.audit(table, folder / "audit", model=model, **options) as audit:
         print(audit.summary())
-        kept = audit.keep(best_caption=True)
-        print(kept.describe_sources())
+        comparison = audit.sources()
+        print_table(comparison.tabulate(), f"{count:,} drawings")
+        print("\n".join([*comparison.lines(), audit.keep(best_caption=True).describe_sources()]))
 
 
 def main() -> None:

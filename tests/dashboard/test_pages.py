@@ -343,6 +343,11 @@ def test_sources_of_captions_are_chosen(opened: Open, tmp_path: Path) -> None:
     assert f"Sources of the kept captions: raw {kept.count:,}." in [caption.value for caption in app.caption]
     app.multiselect(key="prefer").set_value([]).run()
     assert not app.exception and app.metric[0].value == f"{audit.keep().count:,}"
+    row = audit.sql(
+        "SELECT key, shard FROM samples WHERE caption_source = 'raw' AND status = 'ok' LIMIT 1"
+    ).to_pylist()[0]
+    page = opened("sample", Settings((audit.path,)), **row, caption="0")
+    assert any(text.value.startswith("refined: ") for text in page.text)
     facets = opened("browse", Settings((audit.path,)), caption_source="raw")
     rows = audit.count("caption_source = 'raw'")
     assert not facets.exception and f"**{rows:,}** rows" in marked(facets)

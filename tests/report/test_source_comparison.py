@@ -11,7 +11,7 @@ from auditor.check.check_audit import check_audit
 from auditor.cli import run_command_line
 from auditor.python_api import Audit
 from auditor.report.report import render_report
-from auditor.report.source_comparison import MARGIN, compare_by_medium, compare_sources
+from auditor.report.source_comparison import MARGIN, build_source_facts, compare_by_medium, compare_sources
 from tests.support.sources import SOURCES, write_sources
 from tests.support.synthetic import write_corpus_audit
 
@@ -34,6 +34,13 @@ def test_each_source_has_a_line(audit: Audit) -> None:
     assert sources["refined"].repeated == pytest.approx(0.25, abs=0.05) and sources["raw"].repeated == 0
     assert [sources[name].words for name in SOURCES] == [10, 20, 30]
     assert sources["raw"].language_share == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_language_needs_several_captions(audit: Audit) -> None:
+    group = compare_sources(audit.database).sources[0].group
+    row = {"rows": 1000, "no_caption": 0, "repeated": 0, "words": 3.7, "language": "fr", "speakers": 1, "detected": 2}
+    assert build_source_facts(group, row).language is None
+    assert build_source_facts(group, row | {"speakers": 8, "detected": 10}).tabulate()["language"] == "fr 80%"
 
 
 def test_better_counts_media(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The parts of a score in words: the evidence for and against a pair. Nothing is measured here."""
+"""The parts of a score and the defects of a caption in words. Nothing is measured here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ import numpy as np
 
 from auditor.vectors import Floats
 
+OFTEN = 10  # rows with the same caption, apart from case, punctuation and digits
+LONGEST_SPAN = 60  # characters
 CLEAR = 0.3  # of the score: less than this hardly moves p
 # The kinds of evidence, the column that holds them, and whether they are weighted there -> sentences for and against.
 SENTENCES = {
@@ -85,6 +87,23 @@ def list_reasons(
         if abs(strength) >= CLEAR and sentence:
             parts.append((abs(strength), sentence.format(word=row.get("weakest_word"))))
     return [sentence for _, sentence in sorted(parts, reverse=True)]
+
+
+def describe_caption_text(row: Mapping[str, Any]) -> list[str]:
+    """What the text of a caption shows by itself: a defect and its span, a preamble, that the corpus repeats it."""
+    sentences = []
+    if row.get("looks_like"):
+        sentences.append(f"defect of the caption: {row['looks_like']}, {shorten_span(row.get('looks_like_span'))!r}")
+    if row.get("preamble"):
+        sentences.append(f"the caption opens with {shorten_span(row['preamble'])!r}")
+    if (row.get("caption_count") or 0) >= OFTEN:
+        sentences.append(f"{row['caption_count']:,} rows of the corpus have this caption")
+    return sentences
+
+
+def shorten_span(span: str | None) -> str:
+    text = span or ""
+    return text if len(text) <= LONGEST_SPAN else f"{text[: LONGEST_SPAN - 3]}..."
 
 
 def spell_number(number: int) -> str:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from auditor.score.statistics.score_reasons import SiblingVotes, list_reasons
+from auditor.score.statistics.score_reasons import OFTEN, SiblingVotes, describe_caption_text, list_reasons
 
 EVIDENCE = {
     "similarity": {"mean": 0.1, "deviation": 0.1, "weight": 1.0, "typical": 3.0},
@@ -47,3 +47,18 @@ def test_parts_that_are_missing_or_hardly_move_p_are_not_named() -> None:
 def test_a_pair_without_an_estimate_says_why() -> None:
     [reason] = list_reasons({"similarity": 0.3, "no_estimate": "blind_encoder"}, None, EVIDENCE)
     assert reason.startswith("this model cannot tell such pairs from random ones")
+
+
+def test_defects_of_the_text_are_named_with_the_span_that_shows_them() -> None:
+    row = {
+        "looks_like": "loop",
+        "looks_like_span": "a dog " * 50,
+        "preamble": "The image shows",
+        "caption_count": OFTEN,
+    }
+    defect, opening, count = describe_caption_text(row)
+    assert (
+        defect.startswith("defect of the caption: loop, 'a dog a dog") and defect.endswith("...'") and len(defect) < 100
+    )
+    assert (opening, count) == ("the caption opens with 'The image shows'", "10 rows of the corpus have this caption")
+    assert describe_caption_text({"looks_like": None, "preamble": None, "caption_count": OFTEN - 1}) == []
