@@ -1,6 +1,5 @@
 """`auditor certify`: intervals guaranteed by a hundred judgments."""
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,6 @@ from auditor.commands.selection import build_rules, selection_options
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
-    from auditor.corpus.sample import Kind
     from auditor.python_api import Audit
     from auditor.review.certificate import Certificate, LabelInterval
     from auditor.review.label_sample import LabelSample
@@ -84,6 +82,7 @@ def write_label_sheet(audit: "Audit", sample: "LabelSample", target: str) -> Non
 
     from auditor.audit_folder.folder import split_target
     from auditor.errors import AuditorError
+    from auditor.report.report import preview_medium
     from auditor.review.label_sheet import build_label_csv, build_label_page, fetch_sample_rows
 
     folder, name = split_target(target)
@@ -93,30 +92,13 @@ def write_label_sheet(audit: "Audit", sample: "LabelSample", target: str) -> Non
     if target.endswith(".csv"):
         text = build_label_csv(rows, audit.marks_of(sample))
     elif target.endswith(".html"):
-        text = build_label_page(rows, render_thumbnails(audit, rows), Path(target).stem)
+        pictures = [preview_medium(audit.database, row, 480)[0] for row in rows]
+        text = build_label_page(rows, pictures, Path(target).stem)
     else:
         raise AuditorError(f"a sheet is a .csv or .html file, not {target}")
     with folder.writing(name) as path:
         path.write_text(text, encoding="utf-8")
     print_line(f"{target}: {len(rows):,} rows to judge", err=True)
-
-
-def render_thumbnails(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
-    """A thumbnail of each row, or None if its medium cannot be shown."""
-    from auditor.corpus.sample import get_row_span
-    from auditor.errors import AuditorError
-    from auditor.report.thumbnails import Thumbnails
-
-    tasks: list[tuple[int, bytes, Kind]] = []
-    for number, row in enumerate(rows):
-        with suppress(AuditorError, OSError):
-            tasks.append((number, audit.media(row), row["kind"] or "image"))
-    pictures: list[bytes | None] = [None] * len(rows)
-    with Thumbnails(480) as thumbnails:
-        spans = {number: span for number, row in enumerate(rows) if (span := get_row_span(row))}
-        for number, picture in thumbnails.map(tasks, spans):
-            pictures[number] = picture if isinstance(picture, bytes) else None
-    return pictures
 
 
 def print_certificate(audit: "Audit", sample: "LabelSample", certificate: "Certificate") -> None:

@@ -94,7 +94,7 @@ def test_uncertain_subsets_take_the_hardest_alone() -> None:
 def test_recall_by_bin_falls_with_true_difficulty_and_accounts_for_every_query() -> None:
     data, difficulty = noisy_set(400)
     hit = rank_queries(data, "visual_to_text").hit(1)
-    rows = analyses.compute_recall_by_bin(difficulty, hit)
+    rows = analyses.compute_recall_by_tenth(difficulty, hit)
     assert sum(row["queries"] for row in rows) == 400
     assert rows[0]["recall"] > rows[-1]["recall"] + 40
     assert np.average([r["recall"] for r in rows], weights=[r["queries"] for r in rows]) == pytest.approx(
