@@ -16,7 +16,7 @@ from auditor.errors import AuditorError
 
 Decorator = Callable[[Any], Any]
 CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
-POSITIVE = click.IntRange(min=1)
+POSITIVE, SEED = click.IntRange(min=1), click.IntRange(min=0)
 
 
 class AdvancedOption(click.Option):

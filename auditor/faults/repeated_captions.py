@@ -236,6 +236,6 @@ def describe_caption_group(
     sentence = f"{describe_group_rows(group, rows, sources, totals)} have {phrase}: {text!r}"
     pattern = "boilerplate" if group.is_boilerplate else "repeated"
     where = f"caption_hash IN ({', '.join(map(str, sorted(group.hashes)[:MOST_HASHES]))})"
-    facts = {"share": group.rows / max(rows, 1), "likeness": group.likeness, "spread": group.spread, "where": where}
-    place, source = (None, None, None, None), find_main_source(sources)
-    return Fault("caption", pattern, *place, group.rows, None, sentence, caption, **facts, source=source)
+    share, source = group.rows / max(rows, 1), find_main_source(sources)
+    facts = None, None, None, None, group.rows, None, sentence, caption, share
+    return Fault("caption", pattern, *facts, likeness=group.likeness, spread=group.spread, where=where, source=source)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.everyday.audit import media_options
-from auditor.commands.options import GroupedCommand, add_options, advanced_option, json_option, option
+from auditor.commands.options import SEED, GroupedCommand, add_options, advanced_option, json_option, option
 from auditor.errors import AuditError
 from auditor.run.start_audit import build_audit_config, open_inputs
 
@@ -22,7 +22,7 @@ encoders_options = add_options([
     option("--sample", default=1000, type=click.IntRange(min=20), help="Number of random pairs."),
     option("--device", default="auto", help="cpu, cuda, cuda:1, ..."),
     option("--quiet", is_flag=True, help="Show no progress."),
-    advanced_option("--seed", default=0, help="Random seed of the sample."),
+    advanced_option("--seed", type=SEED, default=0, help="Random seed of the sample."),
     *media_options(skip={"carry", "shard_size", "context", "motion", "compiled"}),
     json_option(),
 ])  # fmt: skip

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
+from auditor.commands.options import CORPUS_HELP, POSITIVE, SEED, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import build_rules, selection_options
 from auditor.terminal import print_json, print_line
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @option("--reviewer", help="Name of the reviewer [default: the name of the sheet].")
 @option("--recalibrate", is_flag=True, help="Correct p_mismatch by the marks; both columns are kept.")
 @option("--undo", is_flag=True, help="Undo the correction.")
-@advanced_option("--seed", default=0, help="Random seed of the sample.")
+@advanced_option("--seed", type=SEED, default=0, help="Random seed of the sample.")
 @advanced_option("--corpus", help=CORPUS_HELP)
 @json_option()
 def command(

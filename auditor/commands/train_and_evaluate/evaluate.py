@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import SHARE, add_options, json_option, option
+from auditor.audit_folder.folder import split_target
+from auditor.commands.options import POSITIVE, SHARE, add_options, json_option, option
 from auditor.console import print_table
 from auditor.research.retrieval.protocols import PROTOCOLS
 from auditor.terminal import print_json, print_line
@@ -22,7 +23,7 @@ benchmark_options = add_options(
         option("--out", metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL."),
         option("--split", help="What to report on; the benchmark's own test split by default."),
         option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
-        option("--frames", default=12, help="Frames of a video."),
+        option("--frames", type=POSITIVE, default=12, help="Frames of a video."),
         MAX_FAILED,
         option("--cache", help="Folder or URL for the embeddings, read instead of encoding again next time."),
         json_option("Print all results as JSON."),
@@ -32,7 +33,7 @@ benchmark_options = add_options(
 
 @click.command()
 @benchmark_options
-@option("--decoders", default=2, help="Decoder processes.")
+@option("--decoders", type=POSITIVE, default=2, help="Decoder processes.")
 @option("--device", default="auto", help="cpu, cuda, cuda:1, …")
 def command(
     model: str,
@@ -54,6 +55,8 @@ def command(
       auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
     """
     check_model_name(model)
+    if out:
+        split_target(out)  # refuses a wrong name before the work, not after it
     from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
     from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
     from model.backbone import resolve_device

@@ -177,7 +177,7 @@ def calibrate_recall(scores: Array, hit: Array) -> dict[str, Any]:
     answered = np.flatnonzero(~np.isnan(hit))
     shuffled = np.random.default_rng(0).permutation(answered)
     half = len(shuffled) // 2
-    fit, test = shuffled[:half], shuffled[half:]
+    fit, test = (shuffled[:half], shuffled[half:]) if half else (shuffled, shuffled)  # a single query
     knots, values = fit_decreasing(scores[fit], hit[fit])
     predicted = values[np.minimum(np.searchsorted(knots, scores[test]), len(values) - 1)]
     bins = [

@@ -136,6 +136,11 @@ def test_calibration_tells_a_telling_score_from_noise() -> None:
     assert abs(noise["auroc"] - 0.5) < 0.04 and noise["brier"] > telling["brier"] + 0.05
 
 
+def test_a_single_query_is_calibrated_on_itself() -> None:
+    single = analyses.calibrate_recall(np.array([0.3]), np.array([1.0]))
+    assert single["brier"] == single["brier_constant"] == 0 and np.isnan(single["auroc"])
+
+
 def test_first_captions_in_any_order() -> None:
     owners = np.array([3, 1, 3, 1, 3, 2, 1])
     assert mask_first_captions(owners, 2).tolist() == [True, True, True, True, False, True, False]
