@@ -40,7 +40,7 @@ def test_captions_of_another_geometry_are_moved_and_no_others() -> None:
 def test_groups_that_are_alike_and_groups_of_topics_are_left_alone() -> None:
     reference = make_planted_pairs(600, 0.2, dim=128).reference
     assert fit_geometries(divide(reference)) == {} and fit_geometries({"": reference}) == {}
-    topic = 3 * normalize_rows(np.random.default_rng(1).normal(size=reference.text.shape[1]))
+    topic = 3 * normalize_rows(np.random.default_rng(1).normal(size=(128,)))
     shift = np.where(MEMBERS[:, None], topic, 0)
     topics = replace(
         reference,
