@@ -80,8 +80,8 @@ class SourceComparison:
         """The duels; of many, those that are significant. Without estimates, only texts have been compared."""
         shown = [duel for duel in self.duels if len(self.duels) <= MOST_DUELS or duel.p_value <= SIGNIFICANT]
         lines = [str(duel) for duel in shown]
-        if rest := len(self.duels) - len(shown):
-            lines.append(f"no significant difference between the other {rest:,} pairs of sources")
+        if hidden := len(self.duels) - len(shown):
+            lines.append(f"no significant difference between the other {hidden:,} pairs of sources")
         if self.duels and not any(source.group.mismatched for source in self.sources):
             lines.append("no caption has an estimate of p_mismatch: only defects of the texts are compared")
         return lines + ["counted on a random part of the media"] * self.sampled

@@ -21,10 +21,10 @@ from auditor.audit_folder.folder import Folder
 from auditor.corpus.caption_text import parse_record
 from auditor.errors import AuditorError
 from auditor.schema import COLUMNS, FACTS
+from auditor.score.group_geometry import Pairs, TextGeometry, fit_geometries
 from auditor.score.score_config import AUTO, BY_KIND
 from auditor.score.statistics.competence import LANGUAGE, ColumnValues
 from auditor.score.statistics.group_difference import measure_differences
-from auditor.score.statistics.group_geometry import Pairs, TextGeometry, fit_geometries
 from auditor.score.statistics.mismatch import MismatchModel, combine_models, compute_log_odds
 from auditor.score.statistics.rivals import ReferenceSample
 from auditor.vectors import Ints

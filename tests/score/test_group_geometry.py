@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from auditor.score.statistics.group_geometry import fit_geometries
+from auditor.score.group_geometry import fit_geometries
 from auditor.score.statistics.rivals import ReferenceSample
 from auditor.vectors import MediaVectors
 from tests.score.statistics.test_group_difference import move_group

@@ -31,7 +31,7 @@ class TextGeometry:
 
     def move(self, pairs: Pairs) -> Pairs:
         """The pairs, with the captions of other groups in the geometry of this one."""
-        nearest = find_nearest(pairs.text, self.means)
+        nearest = find_nearest_means(pairs.text, self.means)
         rows = np.flatnonzero(nearest)
         if not len(rows):
             return pairs
@@ -45,12 +45,14 @@ def move_vectors(vectors: Floats, shift: Floats) -> Floats:
     length = np.linalg.norm(shift, axis=1, keepdims=True)
     direction = shift / length
     along = np.einsum("nd,nd->n", vectors, direction)[:, None]
-    rest = vectors - along * direction
+    across = vectors - along * direction
     along = np.clip(along + length, -1, 1)
-    return np.asarray(along * direction + rest * np.sqrt(1 - along**2) / np.linalg.norm(rest, axis=1, keepdims=True))
+    return np.asarray(
+        along * direction + across * np.sqrt(1 - along**2) / np.linalg.norm(across, axis=1, keepdims=True)
+    )
 
 
-def find_nearest(text: Floats, means: Floats) -> Ints:
+def find_nearest_means(text: Floats, means: Floats) -> Ints:
     return np.asarray((text @ means.T - (means**2).sum(axis=1) / 2).argmax(axis=1))
 
 
@@ -63,31 +65,33 @@ def fit_geometries(groups: Mapping[str, PairEmbeddings]) -> dict[str, TextGeomet
     number = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     for _ in range(ROUNDS):
         means = np.stack([everything[number == group].mean(axis=0) for group in range(len(texts))])
-        number = find_nearest(everything, means)
+        number = find_nearest_means(everything, means)
         if len(np.unique(number)) < len(texts):
             return {}
     geometries = {}
-    for own, (name, pairs) in enumerate(groups.items()):
-        others = [
-            other
-            for other in range(len(texts))
-            if other != own
-            and measure_distance(everything[number == own], everything[number == other]) >= APART
-            and measure_advantage(pairs, everything[number == own], everything[number == other]) >= MORE_SIMILAR
-        ]
-        if others:
-            geometries[name] = TextGeometry(means[[own, *others]])
+    for group, (name, pairs) in enumerate(groups.items()):
+        members = everything[number == group]
+        foreign = [i for i in range(len(texts)) if i != group and is_closer(pairs, members, everything[number == i])]
+        if foreign:
+            geometries[name] = TextGeometry(means[[group, *foreign]])
     return geometries
 
 
-def measure_distance(first: Floats, second: Floats) -> float:
+def is_closer(pairs: PairEmbeddings, members: Floats, foreign: Floats) -> bool:
+    """Whether captions of another geometry can be told from the members, and are closer to the media."""
+    return measure_gap(members, foreign) >= APART and measure_advantage(pairs, members, foreign) >= MORE_SIMILAR
+
+
+def measure_gap(first: Floats, second: Floats) -> float:
     """How far two groups of vectors are apart along the line through their means, in the larger deviation."""
     direction = second.mean(axis=0) - first.mean(axis=0)
     sides = first @ direction, second @ direction
     return float((sides[1].mean() - sides[0].mean()) / max(*(side.std() for side in sides), 1e-9))
 
 
-def measure_advantage(pairs: PairEmbeddings, own: Floats, other: Floats) -> float:
-    """How much more similar to the media the other captions are on average, in deviations of re-pairings."""
-    similarity = pairs.visual[:SIDE] @ own[:SIDE].T
-    return float(((pairs.visual[:SIDE] @ other.mean(axis=0)).mean() - similarity.mean()) / max(similarity.std(), 1e-9))
+def measure_advantage(pairs: PairEmbeddings, members: Floats, foreign: Floats) -> float:
+    """How much more similar to the media the foreign captions are on average, in deviations of re-pairings."""
+    similarity = pairs.visual[:SIDE] @ members[:SIDE].T
+    return float(
+        ((pairs.visual[:SIDE] @ foreign.mean(axis=0)).mean() - similarity.mean()) / max(similarity.std(), 1e-9)
+    )
