@@ -51,6 +51,11 @@ def test_an_unknown_command_and_an_unknown_option_say_so(capsys: pytest.CaptureF
     assert "--colour" in capsys.readouterr().err
 
 
+def test_an_option_of_names_without_a_name_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["audit", "t.csv", "--out", "x", "--model", "M", "--caption-column", " , "]) == 2
+    assert "'--caption-column': ' , ' has no name" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["summary", "worst", "thresholds", "report", "score", "verify", "fit"])
 def test_a_folder_that_is_no_audit_is_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     extra = ["--out", str(tmp_path / "out")] if name in {"report", "fit"} else []

@@ -123,4 +123,7 @@ def click_type(hint: Any, details: Mapping[str, Any]) -> Any:
 
 
 def split_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if value.strip() and not names:
+        raise click.BadParameter(f"{value!r} has no name")
+    return names

@@ -20,6 +20,7 @@ MOST_ROWS = 5_000_000  # of the media that are compared; of more, a random part 
 MARGIN = 0.1  # of the probability that a caption is bad: smaller differences do not count
 FEWEST_DETECTED = 10  # captions with a language: short titles and keywords seldom have one
 SIGNIFICANT = 0.05  # p-value of the sign test
+MOST_DUELS = 6  # of four sources; of more, only significant ones are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,14 @@ class SourceComparison:
         return [source.tabulate() for source in self.sources]
 
     def lines(self) -> list[str]:
-        return [*map(str, self.duels), *(["counted on a random part of the media"] if self.sampled else [])]
+        """The duels; of many, those that are significant. Without estimates, only texts have been compared."""
+        shown = [duel for duel in self.duels if len(self.duels) <= MOST_DUELS or duel.p_value <= SIGNIFICANT]
+        lines = [str(duel) for duel in shown]
+        if hidden := len(self.duels) - len(shown):
+            lines.append(f"no significant difference between the other {hidden:,} pairs of sources")
+        if self.duels and not any(source.group.mismatched for source in self.sources):
+            lines.append("no caption has an estimate of p_mismatch: only defects of the texts are compared")
+        return lines + ["counted on a random part of the media"] * self.sampled
 
     def to_dict(self) -> dict[str, Any]:
         duels = [{name: getattr(duel, name) for name in SourceDuel.__slots__} for duel in self.duels]

@@ -284,7 +284,7 @@ def _fit_parts(
         if own.mismatch is None or own.mismatch.statistic is None or not len(places):
             continue
         sample = judged_pairs.take(places) if len(places) < len(rows) else judged_pairs
-        p = estimate_probabilities(own.mismatch, sample, own.reference)
+        p = estimate_probabilities(own.mismatch, own.prepare(sample), own.reference)
         count = captions * len(places) // len(pairs)
         if model := fit_parts(sample, pairs.parts.take(rows[places]), p, seed=seed, captions=count):
             models[name] = model
