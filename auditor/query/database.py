@@ -64,10 +64,9 @@ class AuditDatabase:
         self.places = corpus if isinstance(corpus, MediaPlaces) else find_media_places(self.manifest, corpus)
         self.thresholds = override_thresholds(self.manifest.get("thresholds", {}), thresholds or {})
         self.notes = list_audit_notes(self.files)
-        self.limits = limits
         self.memory: MemoryColumns | None = None
         self.reviews_version = read_lines_version(self.files.folder, reviews.NAME)
-        self._review_loads = 0
+        self.limits, self._review_loads = limits, 0
         self._row_edits: tuple[str, RowEdits] | None = None  # with the version of their file
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
         self._cache: dict[str, CachedAnswer[Any]] = {}
