@@ -25,7 +25,7 @@ class OneDnnProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch wraps the method below for its compiler: the first call would import that, for 1.4 seconds."""
+        """Whether torch wraps the method below for its compiler: the first call would import that, for 1.2 seconds."""
         return False
 
     def __torch_dispatch__(
