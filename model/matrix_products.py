@@ -23,6 +23,11 @@ CPU_INFO = Path("/proc/cpuinfo")
 class OneDnnProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Replaces `x @ weight.T + bias` in float32. In the thread that enters it, without gradients."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the method below for its compiler: the first call would import that, for 1.2 seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -55,11 +55,11 @@ def command(
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
     auditor dashboard audit/ --host 0.0.0.0 --password-file password.txt
     """
-    from auditor.python_api import Audit
+    from auditor.query.database import AuditDatabase
 
     audits = [audit, *([audit2] if audit2 else [])]
     for path in audits:
-        Audit(path).close()  # raises a one-line error if it cannot be opened
+        AuditDatabase(path).close()  # raises a one-line error if it cannot be opened
     if results and not Path(results).is_dir():
         raise AuditorError(f"{results} is not a folder")
     if importlib.util.find_spec("streamlit") is None:
