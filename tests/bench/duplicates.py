@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.arrow_schema import THUMBNAIL_BYTES
+from auditor.audit_folder.arrow_schema import EMBEDDINGS_STORAGE, THUMBNAIL_BYTES
 from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.console import print_table
@@ -91,7 +91,7 @@ def write(folder: Folder, generator: Generator, count: int) -> None:
             "thumbnail": pa.nulls(SHARD, pa.binary(THUMBNAIL_BYTES)),
             "visual": build_nullable_vectors(visual, np.ones(SHARD, bool)),
         }
-        folder.write_table(name_embeddings_file(f"{number:05d}"), pa.table(columns), storage={"compression": "none"})
+        folder.write_table(name_embeddings_file(f"{number:05d}"), pa.table(columns), storage=EMBEDDINGS_STORAGE)
 
 
 def search(place: str, count: int, answer: "list[float]") -> None:

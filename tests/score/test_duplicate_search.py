@@ -86,7 +86,7 @@ def test_the_search_on_disk_equals_that_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, dim: int
 ) -> None:
     monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: cells)
-    monkeypatch.setattr(duplicate_search, "MEDIA_TOGETHER", 150)
+    monkeypatch.setattr(duplicate_search, "FILE_BYTES", 60_000)
     monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 20_000)
     folder = Folder(tmp_path)
     visual, digests = media(dim)

@@ -174,15 +174,19 @@ class CellMedia:
         It keeps thousands of blank images from being compared.
         """
         same_bytes = group_equal(self.marks)
-        rows = np.concatenate([self.vectors.astype(np.float16).view(np.uint8), self.thumbnails], axis=1)
-        same_rows = group_equal(hash_rows(rows))
-        same_rows = np.where((rows == rows[same_rows]).all(axis=1), same_rows, np.arange(len(rows)))
+        matrices = [np.ascontiguousarray(self.vectors, np.float16).view(np.uint8), self.thumbnails]
+        same_rows = group_equal(hash_rows(matrices[0]) + hash_rows(matrices[1]) * np.uint64(3))
+        repeats = np.flatnonzero(same_rows != np.arange(len(same_rows)))
+        for rows in matrices:
+            is_other = (rows[repeats] != rows[same_rows[repeats]]).any(axis=1)
+            same_rows[repeats[is_other]] = repeats[is_other]
         return group_equal(same_rows[same_bytes])
 
 
 def hash_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """A 64-bit hash of each row of bytes: a sum with odd factors, as sorting the rows themselves is slow."""
-    words = np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))).view(np.uint64)
+    padding = -rows.shape[1] % 8
+    words = np.ascontiguousarray(np.pad(rows, ((0, 0), (0, padding))) if padding else rows).view(np.uint64)
     factors = np.random.default_rng(0).integers(0, 2**63, words.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
     return np.asarray(words @ factors)
 
