@@ -54,6 +54,7 @@ FILE_BYTES = 32 << 20  # records of media that are sorted into one file
 GROUP_BYTES = 64 << 20  # records of a group of cells, which a task reads at once
 SAMPLE_SHARDS = 256  # shards from which media are sampled
 WRITTEN_TOGETHER = 4096  # records
+TRIED = 2000  # media of the sample whose cells are counted
 SAMPLE = 20_000  # media from which the rule is estimated, and the cells if they are few
 
 
@@ -130,16 +131,21 @@ def plan_search(
     for number, (space_rule, vectors) in enumerate(spaces):
         axes = fit_axes(vectors, space_rule.candidate) if count > 1 else None
         record = np.dtype([*RECORD, ("vector", "f2", vectors.shape[1:]), ("thumbnail", "u1", (thumbnail_bytes,))])
-        groups = max(1, min(count, 2 * media * record.itemsize // GROUP_BYTES))  # a medium is in about two cells
         sample = project_vectors(vectors, axes)
-        plan = SearchPlan(
-            folder, space_rule, number == 1, axes, sample[:1], record, groups, config.keep_duplicate, writable
-        )
+        plan = SearchPlan(folder, space_rule, number == 1, axes, sample[:1], record, 1, config.keep_duplicate, writable)
         if count * SAMPLE_PER_CELL > SAMPLE:
             project = partial(_sample_space, plan, -(-count * SAMPLE_PER_CELL // len(chosen)), config.seed)
             sample = np.concatenate(list(engine.each(project, chosen_shards)))
-        plans.append(plan if count == 1 else replace(plan, cells=fit_cells(sample, count, config.seed)))
+        plans.append(plan if count == 1 else _divide_space(plan, sample, count, media, config.seed))
     return plans
+
+
+def _divide_space(plan: SearchPlan, sample: Floats, count: int, media: int, seed: int) -> SearchPlan:
+    """The plan with cells, and with groups of them that fit into memory."""
+    cells = fit_cells(sample, count, seed)
+    tried = sample[:: -(-len(sample) // TRIED)]
+    rows = media * len(assign_cells(tried, cells, plan.rule.candidate)[0]) // len(tried)
+    return replace(plan, cells=cells, groups=max(1, min(len(cells), rows * plan.record.itemsize // GROUP_BYTES)))
 
 
 def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Floats, Thumbnails]:

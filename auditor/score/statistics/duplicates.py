@@ -38,10 +38,11 @@ ONE_CELL = 20_000  # media up to which comparing all pairs is faster
 MOST_CELLS = 16_384
 SAMPLE_PER_CELL = 40
 ROUNDS = 10
-CHOICES = 4  # cells that a medium can be in: its own and three others
-# A medium is a guest in a cell whose centroid is at most this much farther than its own, in units of the distance of
-# two copies. Twice that distance would be certain; in high dimensions the difference is a small part of it.
-BORDER = 0.5
+# A medium is a guest in a cell if the border between this cell and its own is near, in units of the distance of two
+# copies. Half that distance would be certain: two copies on different sides of a border are not both farther from it. In
+# 40 dimensions, a quarter misses 4 of 100,000 copies. Rows: distance of two copies up to which it is valid, most cells of
+# a medium, and border. Copies that differ much would be in most cells, which takes disk: few cells have to suffice.
+BORDERS = ((0.0, 1, 0.0), (0.4, 16, 0.25), (2.0, 4, 0.5))
 SKETCH_WIDTHS = (64, 128)  # dimensions of sketches, smallest first
 SKETCH_MISSES = 0.01  # largest share of random pairs that sketches may let through
 SKETCH_SAMPLE = 20_000  # media from which the axes of sketches are computed, and a tenth of them to try them
@@ -145,10 +146,14 @@ def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints,
         return media, np.zeros(len(visual), np.int64), np.ones(len(visual), bool)
     index = faiss.IndexFlatIP(cells.shape[1])
     index.add(np.ascontiguousarray(cells))
-    cosine, cell = index.search(np.ascontiguousarray(visual, np.float32), min(CHOICES, len(cells)))
-    border = BORDER * np.sqrt(max(0.0, 2 * (1 - threshold)))
-    chosen = cosine >= cosine[:, :1] - border
-    number, rank = np.nonzero(chosen)
+    distance = np.sqrt(max(0.0, 2 * (1 - threshold)))
+    choices, border = next((choices, border) for most, choices, border in BORDERS if distance <= most)
+    cosine, cell = index.search(np.ascontiguousarray(visual, np.float32), min(choices, len(cells)))
+    gap = cosine[:, :1] - cosine
+    number, rank = np.nonzero(gap <= 2 * border * distance)  # no two centroids are farther from each other than 2
+    between = np.linalg.norm(cells[cell[number, 0]] - cells[cell[number, rank]], axis=1)
+    is_near = (gap[number, rank] <= border * distance * between) | (rank == 0)
+    number, rank = number[is_near], rank[is_near]
     return number, cell[number, rank], rank == 0
 
 
