@@ -1,9 +1,10 @@
 """The search for duplicates in a corpus of any size, cell by cell (auditor.score.statistics.duplicates).
 
-Vectors and thumbnails are written to disk sorted by cell, one file for several shards: the places of the groups of cells,
-then records of fixed size. Each group of cells is read from all files and searched, so that memory is bounded by a group
-of cells. First the vectors are embeddings, then the layouts of the thumbnails. The media that repeat another are written shard by shard to
-duplicates/<shard>.parquet, so that a scorer reads only its own shard; a shard without duplicates has no file.
+Vectors and thumbnails are written to disk sorted by cell, one file for several shards: the places of the groups of
+cells, then records of fixed size. Each group of cells is read from all files and searched, so that memory is bounded by
+a group of cells. First the vectors are embeddings, then the layouts of the thumbnails. The media that repeat another
+are written shard by shard to duplicates/<shard>.parquet, so that a scorer reads only its own shard; a shard without
+duplicates has no file.
 """
 
 from collections.abc import Sequence
@@ -48,7 +49,10 @@ from auditor.workers.process_pool import SERIAL, Engine
 
 DUPLICATES = "duplicates"
 SCHEMA = pa.schema([("uid", pa.string()), ("duplicate_of", pa.string())])
-RECORD = [("medium", "i8"), ("cell", "i8"), ("mark", "i8"), ("file", "i8"), ("worth", "f8"), ("home", "?"), ("writable", "?")]
+RECORD = [
+    *((name, "i8") for name in ("medium", "cell", "mark", "file")),
+    *(("worth", "f8"), ("home", "?"), ("writable", "?")),
+]
 SORTED = "sorted"  # folder inside it that exists only during the search
 FILE_BYTES = 32 << 20  # records of media that are sorted into one file
 GROUP_BYTES = 64 << 20  # records of a group of cells, which a task reads at once
@@ -223,7 +227,7 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
 
 
 def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[npt.NDArray[np.void], Ints, Ints, Bools]:
-    """The records of a shard, and a row (record, cell, whether the cell is its own) for each cell that a medium is in."""
+    """The records of a shard, and a row (record, cell, whether it is its own) for each cell that a medium is in."""
     media, rows, vectors, thumbnails = _read_space(plan, shard, ["media_digest", *list_worth_columns(plan.best)])
     records = np.zeros(len(rows), plan.record)
     records["medium"] = rows + start

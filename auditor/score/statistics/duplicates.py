@@ -39,9 +39,9 @@ MOST_CELLS = 16_384
 SAMPLE_PER_CELL = 40
 ROUNDS = 10
 # A medium is a guest in a cell if the border between this cell and its own is near, in units of the distance of two
-# copies. Half that distance would be certain: two copies on different sides of a border are not both farther from it. In
-# 40 dimensions, a quarter misses 4 of 100,000 copies. Rows: distance of two copies up to which it is valid, most cells of
-# a medium, and border. Copies that differ much would be in most cells, which takes disk: few cells have to suffice.
+# copies. Half that distance is certain: two copies on different sides of a border are not both farther from it. In 40
+# dimensions, a quarter misses 4 of 100,000 copies. Rows: distance of two copies up to which the row is valid, most
+# cells of a medium, and border. Copies that may be very different would be in most cells, which takes too much disk.
 BORDERS = ((0.0, 1, 0.0), (0.4, 16, 0.25), (2.0, 4, 0.5))
 SKETCH_WIDTHS = (64, 128)  # dimensions of sketches, smallest first
 SKETCH_MISSES = 0.01  # largest share of random pairs that sketches may let through
