@@ -54,8 +54,8 @@ RECORD = [
     *(("worth", "f8"), ("home", "?"), ("writable", "?")),
 ]
 SORTED = "sorted"  # folder inside it that exists only during the search
-FILE_BYTES = 32 << 20  # records of media that are sorted into one file
-GROUP_BYTES = 64 << 20  # records of a group of cells, which a task reads at once
+FILE_BYTES = 24 << 20  # records of media that are sorted into one file
+GROUP_BYTES = 48 << 20  # records of a group of cells, which a task reads at once
 SAMPLE_SHARDS = 256  # shards from which media are sampled
 WRITTEN_TOGETHER = 4096  # records
 TRIED = 2000  # media of the sample whose cells are counted
@@ -218,11 +218,11 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
     places = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
     name = f"{DUPLICATES}/{SORTED}/{number:06d}"
     with plan.folder.writing(name) as local, local.open("wb") as file:
-        file.write(places.astype(np.int64))
+        file.write(places.astype(np.int64).tobytes())
         for rows in np.split(order, range(WRITTEN_TOGETHER, len(order), WRITTEN_TOGETHER)):
             block = records.take(medium[rows])
             block["cell"], block["home"] = cell[rows], home[rows]
-            file.write(block)
+            file.write(block.tobytes())
     return name
 
 

@@ -115,7 +115,7 @@ def expect_repeats(generator: Generator, number: int, count: int) -> dict[str, s
     families: dict[int, list[tuple[int, int, Floats]]] = defaultdict(list)
     for copy, original in pairs:
         families[original].append((number, copy, own[copy]))
-    repeats = {}
+    repeats: dict[str, str] = {}
     for original, copies in families.items():
         members = sorted([*copies, (following, original, other[original])], key=lambda member: member[:2])
         vectors = np.array([member[2] for member in members]).astype(np.float16).astype(np.float32)

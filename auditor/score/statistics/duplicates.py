@@ -11,6 +11,7 @@ cell do not depend on the size of the corpus.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,7 @@ ROUNDS = 10
 # dimensions, a quarter misses 4 of 100,000 copies. Rows: distance of two copies up to which the row is valid, most
 # cells of a medium, and border. Copies that may be very different would be in most cells, which takes too much disk.
 BORDERS = ((0.0, 1, 0.0), (0.4, 16, 0.25), (2.0, 4, 0.5))
+FEW = 4  # cells that are searched first
 SKETCH_WIDTHS = (64, 128)  # dimensions of sketches, smallest first
 SKETCH_MISSES = 0.01  # largest share of random pairs that sketches may let through
 SKETCH_SAMPLE = 20_000  # media from which the axes of sketches are computed, and a tenth of them to try them
@@ -148,13 +150,28 @@ def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints,
     index.add(np.ascontiguousarray(cells))
     distance = np.sqrt(max(0.0, 2 * (1 - threshold)))
     choices, border = next((choices, border) for most, choices, border in BORDERS if distance <= most)
-    cosine, cell = index.search(np.ascontiguousarray(visual, np.float32), min(choices, len(cells)))
+    reach = 2 * border * distance  # no two centroids are farther from each other than 2
+    cosine, cell = _find_nearest_cells(index, np.ascontiguousarray(visual, np.float32), choices, reach)
     gap = cosine[:, :1] - cosine
-    number, rank = np.nonzero(gap <= 2 * border * distance)  # no two centroids are farther from each other than 2
+    number, rank = np.nonzero(gap <= reach)
     between = np.linalg.norm(cells[cell[number, 0]] - cells[cell[number, rank]], axis=1)
     is_near = (gap[number, rank] <= border * distance * between) | (rank == 0)
     number, rank = number[is_near], rank[is_near]
     return number, cell[number, rank], rank == 0
+
+
+def _find_nearest_cells(index: Any, visual: Floats, choices: int, reach: float) -> tuple[Floats, Ints]:
+    """The cosines (N, `choices`) of the nearest cells, and the cells; few if the others are out of reach.
+
+    faiss takes 1.8 ns for each medium and cell to find the nearest four, and 2.8 to find the nearest 16.
+    """
+    few, choices = min(FEW, choices, index.ntotal), min(choices, index.ntotal)
+    cosine, cell = np.full((len(visual), choices), -np.inf, np.float32), np.zeros((len(visual), choices), np.int64)
+    cosine[:, :few], cell[:, :few] = index.search(visual, few)
+    rows = np.flatnonzero(cosine[:, 0] - cosine[:, few - 1] <= reach) if few < choices else []
+    if len(rows):
+        cosine[rows], cell[rows] = index.search(visual[rows], choices)
+    return cosine, cell
 
 
 def group_equal(marks: npt.NDArray[np.generic]) -> Ints:
