@@ -168,7 +168,7 @@ def _find_nearest_cells(index: Any, visual: Floats, choices: int, reach: float) 
     few, choices = min(FEW, choices, index.ntotal), min(choices, index.ntotal)
     cosine, cell = np.full((len(visual), choices), -np.inf, np.float32), np.zeros((len(visual), choices), np.int64)
     cosine[:, :few], cell[:, :few] = index.search(visual, few)
-    rows = np.flatnonzero(cosine[:, 0] - cosine[:, few - 1] <= reach) if few < choices else []
+    rows = np.flatnonzero((cosine[:, 0] - cosine[:, few - 1] <= reach) & (few < choices))
     if len(rows):
         cosine[rows], cell[rows] = index.search(visual[rows], choices)
     return cosine, cell
