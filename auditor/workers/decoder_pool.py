@@ -142,7 +142,9 @@ class DecoderPool:
                     waiting, cost = self._add_file(data, batch), len(data) + self._result_bytes[kind]
                 else:
                     waiting, cost = (data, None), 0
-                    if isinstance(data, SpanStream):  # its decoder waits for its reader, who first takes what came before
+                    if isinstance(
+                        data, SpanStream
+                    ):  # its decoder waits for its reader, who first takes what came before
                         batch = self._send_batch(batch)
                         cost = self._start_stream(data)
                 pending.append((tag, cost, waiting))
