@@ -203,7 +203,7 @@ class Decoder:
     def send(self, batch: DecodeBatch) -> None:
         """Send a batch. Its results, and those of batches before it, come from `receive`."""
         self._prepare()
-        # Without shared memory, each file goes through the socket, as if the process were dead; and if it died just now.
+        # Without shared memory, or if the process died just now, each file goes through the socket.
         if self.slots.handle is None or not self.takes_batch:
             self.sent.append(SentBatch(None, batch, []))
             return
