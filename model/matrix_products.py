@@ -70,4 +70,15 @@ def is_mkl_slow() -> bool:
     if not available or torch.backends.cpu.get_cpu_capability() != "AVX512" or not CPU_INFO.is_file():
         return False
     with CPU_INFO.open(encoding="utf-8", errors="replace") as file:
-        return "GenuineIntel" not in file.read(2000) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        return "GenuineIntel" not in file.read(2000) and is_product_right()
+
+
+def is_product_right() -> bool:
+    """Whether this torch has oneDNN's product, with these arguments: it is no public function of torch."""
+    x, weight, bias = (
+        torch.linspace(-1, 1, size).reshape(shape) for size, shape in ((6, (2, 3)), (12, (4, 3)), (4, 4))
+    )
+    try:
+        return torch.allclose(multiply(x, weight.t(), bias), torch.addmm(bias, x, weight.t()), atol=1e-5)
+    except (AttributeError, RuntimeError, TypeError):
+        return False

@@ -54,6 +54,26 @@ def test_a_product_does_not_import_torchs_compiler() -> None:
 
 
 @torch.no_grad()
+def test_rows_that_do_not_lie_together_are_multiplied_too() -> None:
+    x, weight = torch.randn(24, 7).t(), torch.randn(40, 24)
+    with CalledOperators() as called, OneDnnProducts():
+        product = F.linear(x, weight)
+    assert "_linear_pointwise" in called.names
+    torch.testing.assert_close(product, F.linear(x, weight), atol=1e-5, rtol=1e-5)
+
+
+def test_a_torch_with_another_product_of_onednn_uses_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("mkldnn::_linear_pointwise() expected at most 5 arguments")
+
+    assert matrix_products.is_product_right()
+    monkeypatch.setattr(matrix_products, "multiply", refuse)
+    assert not matrix_products.is_product_right()
+    monkeypatch.setattr(matrix_products, "multiply", lambda x, transposed, bias: x @ transposed)
+    assert not matrix_products.is_product_right()
+
+
+@torch.no_grad()
 def test_other_products_are_left_to_torch() -> None:
     x, y = torch.randn(6, 8), torch.randn(8, 4)
     with CalledOperators() as called, OneDnnProducts():
