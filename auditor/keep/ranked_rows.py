@@ -22,7 +22,7 @@ MOST_CELLS = 100_000
 DEFAULT_ORDER, SET_ORDER = "p_mismatch", "similarity_normalised"  # the second one with a target or in balance
 # With a target, this share of the rank by the similarity to it is added to the rank by the score, both from 0 to 1.
 # Ranked by that similarity alone, the kept media are alike (docs/results.md).
-TARGET_WEIGHT, TARGET_RANK = 0.2, "target_rank"
+TARGET_WEIGHT, TARGET_RANK = 0.1, "target_rank"
 
 
 def media_values_sql(column: str, quoted: str, rule: PerMedium | None) -> str:

@@ -71,7 +71,7 @@ class Rules:
     )
     towards: str | None = setting(
         None,
-        "Prefer media like those of OTHER (see `auditor towards`; or a column that it stored): a fifth of the rank by "
+        "Prefer media like those of OTHER (see `auditor towards`; or a column that it stored): a tenth of the rank by "
         "that similarity is added to the rank by --by.",
         advanced=False,
         metavar="OTHER",

@@ -91,7 +91,7 @@ def test_no_cell_gives_more_than_the_cap(audit: Audit, column: str) -> None:
 
 
 @pytest.mark.parametrize("by", [None, "similarity", "uncertainty_text"])
-def test_a_fifth_of_the_rank_by_the_target_is_added(audit: Audit, by: str | None) -> None:
+def test_a_tenth_of_the_rank_by_the_target_is_added(audit: Audit, by: str | None) -> None:
     rows = read_rows(audit, "p_mismatch <= 0.5 AND duration IS NOT NULL")
     score, target = (np.array([row[name] for row in rows]) for name in (by or "similarity_normalised", "duration"))
     score = -score if by == "uncertainty_text" else score
