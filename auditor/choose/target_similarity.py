@@ -72,7 +72,7 @@ def build_index(vectors: Floats, whole: int = COMPARED_WHOLE) -> Any:
 
     count, width = vectors.shape
     if count <= whole:
-        index = faiss.IndexFlatIP(width)
+        index: Any = faiss.IndexFlatIP(width)
     else:
         parts = next(parts for parts in range(max(1, width // 4), 0, -1) if width % parts == 0)  # with a code each
         cells = round(CELLS * count**0.5)
