@@ -39,8 +39,8 @@ from tests.bench.filter_pools import Cell, Encoded, Part, encode_tars, reduce_fe
 from tests.conftest import SHARED
 
 TOPICS, TARGET_TOPICS, CAPTIONS, SKEW, SWAPPED, KEPT = 40, 10, 5, 0.4, 0.3, 0.3
-# Rules of Audit.keep besides p_mismatch and the number to keep. `weight` is that of the target in the rank, and `floor`
-# leaves only the pairs with the best score to choose from, as many times the number to keep.
+# Rules of Audit.keep besides p_mismatch and the number to keep. `weight` is that of the target in the rank; balance is
+# among the best `candidates` times as many pairs as are kept.
 CHOICES: dict[str, dict[str, Any]] = {
     "random": {"by": "random"},
     "p_mismatch": {"by": "p_mismatch"},
@@ -51,7 +51,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "towards, norm 2": {"towards": "towards_two"},
     "towards alone": {"by": "towards_inf"},
     "balance": {"balance": "topic:40"},
-    **{f"balance, floor {floor}": {"balance": "topic:40", "floor": floor} for floor in (1.2, 1.5)},
+    **{f"balance among {n} times as many": {"balance": "topic:40", "candidates": n} for n in (1.2, 1.5, 10)},
     "diverse": {"diverse": True},
 }
 NORMS: dict[str, Norm] = {"inf": "inf", "two": "2"}
@@ -146,14 +146,10 @@ def open_audit(pool: SkewedPool, folder: Path, seed: int) -> Audit:
 def choose_rows(pool: SkewedPool, audit: Audit, choice: str) -> Ints:
     """The rows that a choice keeps."""
     rules: dict[str, Any] = {"max_p_mismatch": 0.5, **CHOICES[choice]}
-    count = round(KEPT * len(pool.cell.media))
-    if floor := rules.pop("floor", None):
-        best = (
-            f"SELECT {SET_ORDER} AS x FROM samples WHERE p_mismatch <= 0.5 ORDER BY x DESC LIMIT {round(floor * count)}"
-        )
-        rules["min"] = {SET_ORDER: audit.sql(f"SELECT min(x) AS cut FROM ({best})")["cut"][0].as_py()}
-    with patch.object(ranked_rows, "TARGET_WEIGHT", rules.pop("weight", ranked_rows.TARGET_WEIGHT)):
-        keys = audit.keep(**rules, count=count).keys.to_pylist()
+    weight = patch.object(ranked_rows, "TARGET_WEIGHT", rules.pop("weight", ranked_rows.TARGET_WEIGHT))
+    candidates = patch.object(ranked_rows, "CANDIDATES", rules.pop("candidates", ranked_rows.CANDIDATES))
+    with weight, candidates:
+        keys = audit.keep(**rules, count=round(KEPT * len(pool.cell.media))).keys.to_pylist()
     return np.sort(np.array([*map(int, keys)]))
 
 
