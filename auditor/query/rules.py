@@ -78,8 +78,8 @@ class Rules:
     )
     balance: str | None = setting(
         None,
-        "Keep them in balance: at most as many of each value of COLUMN as gives that number. COLUMN is topic, "
-        "topic:1000 (a thousand topics), language, or any other.",
+        "Keep them in balance: at most as many of each value of COLUMN as gives that number, among the best 1.5 times "
+        "as many by --by. COLUMN is topic, topic:1000 (a thousand topics), language, or any other.",
         advanced=False,
         metavar="COLUMN",
     )
