@@ -74,7 +74,7 @@ def build_index(vectors: Floats, whole: int = COMPARED_WHOLE) -> Any:
     if count <= whole:
         index: Any = faiss.IndexFlatIP(width)
     else:
-        parts = next(parts for parts in range(max(1, width // 4), 0, -1) if width % parts == 0)  # with a code each
+        parts = next(parts for parts in range(-(-width // 4), width + 1) if width % parts == 0)  # with a code each
         cells = round(CELLS * count**0.5)
         index = faiss.index_factory(width, f"IVF{cells},PQ{parts}x4fs,RFlat", faiss.METRIC_INNER_PRODUCT)
         index.k_factor, in_cells = COMPARED_EXACTLY, faiss.extract_index_ivf(index)
