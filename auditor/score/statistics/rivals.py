@@ -108,10 +108,10 @@ def count_better(similarity: Floats, partners: Partners) -> Floats:
     """The number of items that fit a row of similarities (B, R) better than each of its partners."""
     limit = (partners.similarity + TIE)[:, None]
     if len(limit) == len(similarity) and np.array_equal(partners.row, np.arange(len(limit))):  # one partner each
-        return np.count_nonzero(similarity > limit, axis=1).astype(np.float32)
+        return np.asarray(np.count_nonzero(similarity > limit, axis=1), np.float32)
     blocks = iterate_blocks(len(limit), similarity.shape[1])
     counts = [np.count_nonzero(similarity[partners.row[b]] > limit[b], axis=1) for b in blocks]
-    return np.concatenate(counts).astype(np.float32)
+    return np.asarray(np.concatenate(counts), np.float32)
 
 
 def find_runs(group: Ints) -> tuple[Ints, Ints]:
