@@ -3,8 +3,8 @@
     with use_one_blas_thread():
         score(corpus)
 
-OpenBLAS's other threads wait for the next product at full load. Between the products of an audit there is other work, so
-a second thread doubles the processor time and hardly saves any. Several cores are used by processes instead
+OpenBLAS's other threads wait for the next product at full load. Between the products of an audit there is other work,
+so a second thread doubles the processor time and hardly saves any. Several cores are used by processes instead
 (auditor/workers/process_pool.py). NumPy has no function for this, so OpenBLAS's own is called.
 """
 
