@@ -173,6 +173,7 @@ def add_sampling_error(ends: Mapping[str, Any], interval: tuple[float, float]) -
     return {"pi0_low": max(0.0, share - below), "pi0_high": min(1.0, share + above)}
 
 
+@use_one_blas_thread()
 def finish_manifest(manifest: Manifest, folder: Folder) -> None:
     folder.sweep_temporary("", "embeddings", "samples", "head")  # left by workers that died
     manifest.state, manifest.scoring = "complete", None

@@ -7,17 +7,11 @@ no constant depends on a model's range of cosines. NumPy only; linear in the num
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.score.statistics.rivals import (
-    OwnGroup,
-    PairEmbeddings,
-    ReferenceSample,
-    iterate_blocks,
-    multiply_blocks,
-)
+from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks, multiply_blocks
 from auditor.score.statistics.siblings import NEARLY_EQUAL
 from auditor.vectors import Floats, Ints, Rows
 
@@ -112,21 +106,26 @@ class NeighborPool:
     sharpness: float
 
     def find_nearest(self, visual: Floats, group: Ints) -> NearestMedia:
-        own_group = OwnGroup(self.group)
-        blocks = multiply_blocks(visual, self.visual)
-        parts = [self._pick_nearest(cosine, own_group.find(group[rows])) for rows, cosine in blocks]
+        import faiss
+
+        count = min(NEIGHBORS, len(self.rows))
+        largest_group = int(np.unique(self.group, return_counts=True)[1].max())  # hits that may have to be skipped
+        index = faiss.IndexFlatIP(self.visual.shape[1])
+        index.add(self.visual)
+        candidates = min(count + largest_group, len(self.rows))
+        blocks = iterate_blocks(len(visual), candidates)
+        parts = [self._search_block(index, visual[rows], group[rows], candidates, count) for rows in blocks]
         return NearestMedia(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _pick_nearest(self, cosine: Floats, own_hits: tuple[Ints, Ints, Ints]) -> NearestMedia:
-        """The nearest media of a block of cosines (B, P), which is overwritten; the own group is none of them."""
-        row, column, _ = own_hits
-        cosine[row, column] = -2
-        first = cosine.shape[1] - min(NEIGHBORS, cosine.shape[1])
-        pool_row = np.argpartition(cosine, max(first, 1) - 1, axis=1)[:, first:]
-        nearest = np.take_along_axis(cosine, pool_row, 1)
-        weight = np.exp(np.float32(self.sharpness) * (nearest - nearest.max(axis=1, keepdims=True)))
-        weight *= self.trust[pool_row] * (nearest > -2)
-        weight /= np.maximum(weight.sum(axis=1, keepdims=True), np.float32(1e-12))
+    def _search_block(self, index: Any, visual: Floats, group: Ints, candidates: int, count: int) -> NearestMedia:
+        cosine, pool_row = index.search(np.ascontiguousarray(visual), candidates)
+        foreign = self.group[pool_row] != group[:, None]
+        order = np.argsort(~foreign, axis=1, kind="stable")[:, :count]  # stays best first, with the own group last
+        cosine = np.take_along_axis(np.where(foreign, cosine, np.float32(-2)), order, 1)
+        pool_row = np.take_along_axis(pool_row, order, 1)
+        weight = np.exp(self.sharpness * (cosine - cosine.max(axis=1, keepdims=True)))
+        weight *= self.trust[pool_row] * (cosine > -2)
+        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-12)
         return NearestMedia(pool_row, weight.astype(np.float32))
 
     def agreement(self, nearest: NearestMedia, text: Floats, media: Ints) -> Floats:
