@@ -52,7 +52,7 @@ class KeptRows:
 
     @cached_property
     def unscored(self) -> int:
-        return self.count_where("p_mismatch IS NULL")
+        return self.count_where("p_mismatch IS NULL") if self.usable_unscored else 0
 
     @cached_property
     def usable_unscored(self) -> int:
