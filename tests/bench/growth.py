@@ -4,9 +4,10 @@
 
 Each step is a command in a process of its own: processor seconds (children included), peak memory of its largest
 process, bytes that it left on disk. Sizes up to 1,000,000 (1,000, 10,000 and 100,000 if none are given) are audits of
-stored embeddings, 2 x 512 float16. Larger ones are the synthetic audits of query_10m, which have no embeddings: only the
-steps that read rows can use them. cost = start + factor * pairs ** exponent is fitted with equal relative weights. A
-billion pairs on 32 machines of 16 cores are extrapolated from it; a step that is one process counts as one core.
+stored embeddings, 2 x 512 float16. Larger ones are the synthetic audits of query_10m, which have no embeddings, so that
+only steps that read rows can use them. cost = start + factor * pairs ** exponent is fitted with equal relative weights,
+if the cost at least doubles between the smallest and the largest size. From 100,000 pairs up, the cost of a billion
+pairs on 32 machines of 16 cores is extrapolated; a step that is one process counts as one core.
 """
 
 import json
@@ -21,6 +22,7 @@ from typing import Any
 from tests.bench.query_10m import RESULTS, made_audit
 
 EMBEDDED = 1_000_000  # pairs up to which an audit of stored embeddings is made
+EXTRAPOLATED = 100_000  # pairs of the largest size, from which a billion are extrapolated
 BILLION, CORES = 1e9, 32 * 16
 FIRST_UID = "5f82c2d9cfeb0fa321d7d982f8bd1045"
 CLI = "import sys; from auditor.cli import run_command_line; sys.exit(run_command_line(sys.argv[1:]))"
@@ -111,7 +113,7 @@ def fit_growth(pairs: list[int], cost: list[float]) -> dict[str, float]:
 
     sizes, costs = np.array(pairs, float), np.array(cost)
     fits = []
-    for exponent in np.arange(0.2, 2.01, 0.02):
+    for exponent in np.arange(0.2, 1.5, 0.02):
         terms = np.stack([np.ones_like(sizes), sizes**exponent], axis=1) / costs[:, None]
         (start, factor), error = nnls(terms, np.ones_like(costs))
         fits.append((error, {"start": start, "factor": factor, "exponent": float(exponent)}))
@@ -119,14 +121,17 @@ def fit_growth(pairs: list[int], cost: list[float]) -> dict[str, float]:
 
 
 def tabulate_step(step: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """One line: the costs at each size, and the fit if there are three sizes or more."""
+    """One line: the costs at each size, and the fit if there are three sizes or more and the start is not all."""
     line: dict[str, Any] = {"step": step}
     for row in rows:
         line[f"{row['pairs']:,}"] = f"{row['processor s']:.1f} s, {row['peak MiB']:.0f} MiB, {row['MB']:.1f} MB"
-    if len(rows) >= 3:
+    if len(rows) >= 3 and rows[-1]["processor s"] >= 2 * rows[0]["processor s"]:
         growth = fit_growth([row["pairs"] for row in rows], [row["processor s"] for row in rows])
+        line["exponent"] = f"{growth['exponent']:.2f}"
+        if rows[-1]["pairs"] < EXTRAPOLATED:
+            return line
         hours = (growth["start"] + growth["factor"] * BILLION ** growth["exponent"]) / 3600
-        line |= {"exponent": f"{growth['exponent']:.2f}", "processor h, a billion": f"{hours:,.1f}"}
+        line["processor h, a billion"] = f"{hours:,.1f}"
         line["hours on 32 machines"] = f"{hours / (CORES if step in SPREAD else 1):,.1f}"
     return line
 
