@@ -4,13 +4,16 @@ Each subcommand is a module with a click command named `command`, in the folder 
 named after. Only the subcommand that runs is imported, so commands that read an audit never wait for torch.
 """
 
+import atexit
 import difflib
+import gc
 import importlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -187,7 +190,23 @@ def run_command_line(arguments: Sequence[str] | None = None, command: click.Comm
 
 
 def main() -> None:
-    sys.exit(run_command_line())
+    gc.set_threshold(10_000)  # not 700: the objects of an import stay
+    exit_codes: list[int] = []
+    atexit.register(leave_process, exit_codes)  # the first to be registered is the last to be called
+    exit_codes.append(run_command_line())
+    sys.exit(exit_codes[0])
+
+
+def leave_process(exit_codes: Sequence[int]) -> None:
+    """End the process without freeing each object, which takes 0.1 s after DuckDB was imported and 0.5 after torch.
+
+    Threads have ended and everything is closed by now, except what has crashed.
+    """
+    with suppress(OSError, ValueError):  # the reader of a pipe has closed it: Python reports that
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if exit_codes:
+            os._exit(exit_codes[0])
 
 
 if __name__ == "__main__":

@@ -10,15 +10,12 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from auditor.terminal import escape_controls, format_value, neutralize_formula, print_json, print_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 Row = Mapping[str, Any]
 PIPE_WIDTH = 160  # characters of a table in a file or a pipe, which have no width
@@ -26,6 +23,10 @@ SHOWS_TQDM = ContextVar("SHOWS_TQDM", default=False)  # for calls from Python: a
 
 
 def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     names = list(columns or (rows[0] if rows else []))
     numeric = {
         name
@@ -83,15 +84,7 @@ class Progress:
                 from tqdm.auto import tqdm
             self.tqdm = tqdm(desc=label, total=total, unit=f" {unit}")
         elif not quiet and sys.stderr.isatty():
-            self.bar = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[notes]}"),
-                console=Console(stderr=True),
-            )
+            self.bar = make_bar()
 
     def __enter__(self) -> "Progress":
         if self.bar:
@@ -137,3 +130,18 @@ class Progress:
         total = f" of {self.total:,}" if self.total else ""
         line = f"{self.label}: {self.completed:,}{total}, {self._rate()}{time_left}  {self._notes()}"
         print_line(line.rstrip(), err=True)
+
+
+def make_bar() -> "Bar":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[notes]}"),
+        console=Console(stderr=True),
+    )

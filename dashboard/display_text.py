@@ -6,9 +6,8 @@ never into anything that reads Markdown (labels, captions of images, alerts).
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
 import streamlit as st
 
 from auditor.query.summary import Noise
@@ -16,6 +15,9 @@ from auditor.report.source_comparison import SourceComparison
 from auditor.schema import COLUMNS, FLAGS, HEADLINES, MARKS, STATUSES
 from auditor.schema.caption_spans import list_caption_spans
 from auditor.score.statistics.caption_timing import SIGNIFICANT_P
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST_TEXT = 220
 ORANGE, BLUE = "232, 116, 59", "76, 139, 217"  # visible in both themes
@@ -145,6 +147,8 @@ def render_caption_parts(row: Mapping[str, Any]) -> str:
 
 def style_heat_table(records: Sequence[Mapping[str, Any]]) -> Any:
     """A styled frame of records. The worse a share (in percent) or a similarity, the deeper its color."""
+    import pandas as pd  # few pages have such a table, and the first one has not
+
     frame = pd.DataFrame(list(records))
     style = frame.style
     for column, low_is_bad in LOW_IS_BAD.items():
@@ -153,7 +157,7 @@ def style_heat_table(records: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def heat_colors(values: "pd.Series[float]", low_is_bad: bool) -> list[str]:
-    numbers = pd.to_numeric(values)
+    numbers = values.astype(float)
     low, high = numbers.min(), numbers.max()
     width = max(high - low, NARROWEST[low_is_bad])
     depths = ((high - numbers) if low_is_bad else (numbers - low)) / width

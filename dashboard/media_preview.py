@@ -101,13 +101,14 @@ class ThumbnailCache:
     def _make(self, database: AuditDatabase, rows: Sequence[Row], play: int) -> list[MediumPreview]:
         with ThreadPoolExecutor(READERS) as readers:
             results = list(readers.map(lambda row: read_preview(database, row, play), rows))
-        tasks: list[tuple[int, bytes, Kind]] = [
-            (i, data, rows[i]["kind"] or "image") for i, data in enumerate(results) if isinstance(data, bytes)
+        tasks: list[tuple[int, bytes, Kind, Span | None]] = [
+            (i, data, row["kind"] or "image", get_row_span(row))
+            for i, (row, data) in enumerate(zip(rows, results, strict=True))
+            if isinstance(data, bytes)
         ]
         with self._decoding:
             self._decoder = self._decoder or Thumbnails(self.size, workers=2)
-            spans = {i: span for i, row in enumerate(rows) if (span := get_row_span(row))}
-            for i, jpeg in self._decoder.map(tasks, spans) if tasks else ():
+            for i, jpeg in self._decoder.map(tasks) if tasks else ():
                 results[i] = MediumPreview(problem=jpeg.message) if isinstance(jpeg, Problem) else MediumPreview(jpeg)
         return [result if isinstance(result, MediumPreview) else NOT_SHOWN for result in results]
 

@@ -4,12 +4,11 @@ import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.parquet as pq
 
 from auditor.errors import AuditorError
-from auditor.keep.subset import Subset
 from auditor.query import row_queries
 from auditor.query.corpus_groups import Group
 from auditor.query.database import AuditDatabase
@@ -18,6 +17,9 @@ from auditor.query.explain import Fit
 from auditor.query.rules import Rules
 from auditor.query.search import search
 from dashboard.url_state import GallerySearch, GalleryView, format_range
+
+if TYPE_CHECKING:
+    from auditor.keep.subset import Subset
 
 EXPORT_ROWS = 1_000_000
 SEARCH_ROWS = 120  # nearest rows that a search shows
@@ -134,18 +136,24 @@ def make_uids_file(database: AuditDatabase, condition: str) -> bytes:
     return "".join(f"{uid}\n" for uid in row_queries.list_uids(database, condition)).encode()
 
 
+def choose_subset(database: AuditDatabase, rules: Rules) -> "Subset":
+    from auditor.keep.subset import Subset  # the first page does not need it
+
+    return Subset(database, rules)
+
+
 def count_kept_media(database: AuditDatabase, rules: Rules) -> int:
     """The number of media of which the rules keep a caption: as many keys as `make_subset_file` lists."""
-    return Subset(database, rules).media
+    return choose_subset(database, rules).media
 
 
 def describe_kept_sources(database: AuditDatabase, rules: Rules) -> str:
-    return Subset(database, rules).describe_sources()
+    return choose_subset(database, rules).describe_sources()
 
 
 def make_subset_file(database: AuditDatabase, rules: Rules, extension: str = "npy") -> bytes:
     """The file that `auditor filter --out kept.EXTENSION` would write."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / f"kept.{extension}"
-        Subset(database, rules).write(target)
+        choose_subset(database, rules).write(target)
         return target.read_bytes()

@@ -15,6 +15,7 @@ def main(path: str) -> None:
     with Audit(path) as audit:
         kept = audit.keep(max_p_mismatch=0.1, no_duplicates=True)
         print(f"{len(kept):,} of {audit.count():,} rows are kept")
+        number = 0
         for number, sample in enumerate(kept.webdataset(), 1):
             if number <= 3:
                 print(sample["__key__"], sorted(name for name in sample if not name.startswith("__")))

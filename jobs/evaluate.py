@@ -38,7 +38,7 @@ def command(
     request: WorkerRequest,
     frames: int,
     decoders: int | None,
-    json_: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Measure retrieval on a benchmark, encoded on a Ray cluster.
@@ -68,7 +68,7 @@ def command(
     sweep_split = SplitSweeper(loaded.backbone, sweep_config, partial(make_ray_engine, placement))
     results = evaluate_benchmark(config, loaded.backbone, loaded.head, sweep_split)
     save_results(results, out)
-    show_results(results, json_)
+    show_results(results, as_json)
 
 
 if __name__ == "__main__":

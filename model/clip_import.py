@@ -4,7 +4,7 @@
 
 torchvision imports the compiler for one function of one operator, and timm imports it too: together they take half the
 time of `import open_clip`. The client of the hub and torchvision's models and datasets take half of the rest. Each is
-imported as soon as it is needed.
+imported as soon as it is needed. Tables of the widths of letters, which only ftfy's tables for terminals need, are too.
 """
 
 import importlib
@@ -79,7 +79,9 @@ def import_open_clip() -> ModuleType:
         import_torchvision()
         hub = stand_in("huggingface_hub", "hf_hub_download")
         upload = stand_in("open_clip.push_to_hf_hub", "push_pretrained_to_hf_hub", "push_to_hf_hub")
-        with replace_modules({"timm": None, "huggingface_hub": hub, upload.__name__: upload}):
+        widths = stand_in("wcwidth", "wcswidth", "wcwidth")
+        replacements = {"timm": None, "huggingface_hub": hub, upload.__name__: upload, "wcwidth": widths}
+        with replace_modules(replacements):
             import open_clip.model
         if open_clip.timm_model.timm is None:
             open_clip.model.TimmModel = make_timm_model

@@ -80,7 +80,8 @@ def fit_prototypes(
             return fit_like_paper(pairs, config, settings or PAPER, seed)
         settings, generator = settings or FitConfig(), torch.Generator().manual_seed(seed)
         sample = draw_instances(pairs, settings.max_instances, generator)
-        targets = measure_target(sample, target, logit_scale, generator)
+        with torch.no_grad():
+            targets = measure_target(sample, target, logit_scale, generator)
         return fit_to_target(sample, targets, config, settings, seed, linear=target == "h")
 
 
@@ -158,15 +159,16 @@ def fit_to_target(
         head.text.copy_(for_visual.bank)
         head.visual.copy_(for_text.bank)
     follow_target(head.text, lambda: compute_media_uncertainty(head, pairs), torch.sigmoid(z_visual), settings)
-    follow_target(head.visual, lambda: head.uncertainty_text(pairs.text), torch.sigmoid(z_text), settings)
+    follow_target(head.visual, lambda: head.uncertainty_text(pairs.text, unit=True), torch.sigmoid(z_text), settings)
     return head.eval().requires_grad_(False)
 
 
 def compute_media_uncertainty(head: PrototypeHead, pairs: FitPairs) -> Tensor:
     """u (N,) of images and of clips."""
     images = pairs.images
-    of_images = [head.uncertainty_visual(pairs.visual[:images])] if images else []
-    of_clips = [head.uncertainty_visual(pairs.visual[images:], pairs.frames, pairs.mask)] if pairs.clips else []
+    of_images = [head.uncertainty_visual(pairs.visual[:images], unit=True)] if images else []
+    clips = pairs.visual[images:], pairs.frames, pairs.mask
+    of_clips = [head.uncertainty_visual(*clips, unit=True)] if pairs.clips else []
     return torch.cat(of_images + of_clips)
 
 

@@ -97,33 +97,39 @@ class PrototypeHead(nn.Module):
     def fingerprint(self) -> str:
         return compute_fingerprint(self.state_dict(), self.config.to_dict())
 
-    def logits_visual(self, visual: Tensor, frames: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def logits_visual(
+        self, visual: Tensor, frames: Tensor | None = None, mask: Tensor | None = None, *, unit: bool = False
+    ) -> Tensor:
         """scale * (cos - center) of visual embeddings (N, D) with the TEXT prototypes: (N, K).
 
         If the head takes the evidence of clips from frames, these are `frames` (N, J, D), `mask` (N, J) of the valid
-        ones. A medium without a valid frame is an image.
+        ones. A medium without a valid frame is an image. `unit` says that all vectors have length 1.
         """
-        logits = self._logits(visual, self.text, self.config.center_visual)
+        logits = self._logits(visual, self.text, self.config.center_visual, unit)
         if frames is None or self.config.clip_evidence == "mean":
             return logits
-        by_frame = self._logits(frames.flatten(0, 1), self.text, self.config.center_visual)
+        by_frame = self._logits(frames.flatten(0, 1), self.text, self.config.center_visual, unit)
         return gather_frame_logits(logits, by_frame.view(*frames.shape[:2], -1), mask)
 
-    def logits_text(self, text: Tensor) -> Tensor:
+    def logits_text(self, text: Tensor, *, unit: bool = False) -> Tensor:
         """The same of text embeddings (N, D) with the VISUAL prototypes: (N, K)."""
-        return self._logits(text, self.visual, self.config.center_text)
+        return self._logits(text, self.visual, self.config.center_text, unit)
 
-    def uncertainty_visual(self, visual: Tensor, frames: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """u (N,) of media, with the frames of clips as for `logits_visual`."""
-        return dirichlet_uncertainty(self.logits_visual(visual, frames, mask), self.config.evidence, self.config.tau)
+    def uncertainty_visual(
+        self, visual: Tensor, frames: Tensor | None = None, mask: Tensor | None = None, *, unit: bool = False
+    ) -> Tensor:
+        """u (N,) of media, with the arguments of `logits_visual`."""
+        logits = self.logits_visual(visual, frames, mask, unit=unit)
+        return dirichlet_uncertainty(logits, self.config.evidence, self.config.tau)
 
-    def uncertainty_text(self, text: Tensor) -> Tensor:  # (N,)
-        return dirichlet_uncertainty(self.logits_text(text), self.config.evidence, self.config.tau)
+    def uncertainty_text(self, text: Tensor, *, unit: bool = False) -> Tensor:  # (N,)
+        return dirichlet_uncertainty(self.logits_text(text, unit=unit), self.config.evidence, self.config.tau)
 
-    def _logits(self, embeddings: Tensor, bank: Tensor, center: float) -> Tensor:
+    def _logits(self, embeddings: Tensor, bank: Tensor, center: float, unit: bool) -> Tensor:
         if embeddings.ndim != 2 or embeddings.shape[1] != self.config.dim:
             raise HeadError(f"this head is for embeddings of width {self.config.dim}, not {tuple(embeddings.shape)}")
-        cosines = F.normalize(embeddings.to(bank.dtype), dim=-1) @ F.normalize(bank, dim=-1).T
+        embeddings = embeddings.to(bank.dtype)
+        cosines = (embeddings if unit else F.normalize(embeddings, dim=-1)) @ F.normalize(bank, dim=-1).T
         return self.config.scale * (cosines - center)
 
 

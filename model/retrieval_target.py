@@ -19,7 +19,7 @@ from torch import Tensor
 from model.similarity import combine_with_best_frame
 
 CANDIDATES = 2048  # pairs that all others are compared with
-BLOCK_SIZE = 1 << 22  # similarities in memory at a time
+BLOCK_SIZE = 1 << 19  # similarities in memory at a time; more than the cache holds take twice the time
 SHARPNESS = 1.5  # of the retrieval distribution, relative to the encoder's scale
 DISAGREEMENT_WEIGHT = 2.0  # with 1, films of three scenes do not stand out from plain single scenes (docs/results.md)
 NO_RIVAL = -1.0  # similarity of pairs of the same medium
@@ -112,14 +112,15 @@ def measure_retrieval_entropy(pairs: FitPairs, scale: float, generator: torch.Ge
     chosen = torch.randperm(count, generator=generator)[:CANDIDATES].sort().values.to(device)
     sample, sample_groups = pairs.take_pairs(chosen), groups[chosen]
     square = sample.compare(sample.text)
-    same = sample_groups[:, None] == sample_groups[None, :]
-    hub_visual, hub_text = (compute_hubs(matrix, same, scale) for matrix in (square, square.T))
+    square[sample_groups[:, None] == sample_groups[None, :]] = NO_RIVAL
+    hub_visual, hub_text = (compute_hubs(matrix, scale) for matrix in (square, square.T))
 
     def compare_media(rows: Tensor) -> Tensor:
         return pairs.take_media(rows).compare(sample.text)
 
     def compare_captions(rows: Tensor) -> Tensor:
-        return sample.compare(pairs.text[rows]).T
+        text = pairs.text[rows]
+        return text @ sample.visual.T if sample.frames is None else sample.compare(text).T.contiguous()
 
     columns = len(chosen) * (1 if pairs.frames is None else pairs.frames.shape[1])
     step = max(16, BLOCK_SIZE // columns)
@@ -154,22 +155,24 @@ def measure_frame_disagreement(frames: Tensor, mask: Tensor | None, text: Tensor
     return torch.cat(parts)
 
 
-def compute_hubs(similarity: Tensor, same: Tensor, scale: float) -> Tensor:
-    """Log-mean-exp (N,) of similarities (N, R) at twice the scale, without pairs of the `same` medium."""
-    rivals = similarity.masked_fill(same, NO_RIVAL)
-    count = (~same).sum(dim=1).clamp(min=1)
-    return (torch.logsumexp(2 * scale * rivals, dim=1) - count.log()) / (2 * scale)
+def compute_hubs(similarity: Tensor, scale: float) -> Tensor:
+    """Log-mean-exp (N,) of similarities (N, R) at twice the scale, without those that are NO_RIVAL."""
+    top, count = similarity.amax(dim=1), (similarity != NO_RIVAL).sum(dim=1).clamp(min=1)
+    mass = (similarity - top[:, None]).mul_(2 * scale).exp_().sum(dim=1)
+    return top + (mass / count).log() / (2 * scale)
 
 
 def reduce_rivals(
     similarity: Tensor, groups: Tensor, sample_groups: Tensor, hubs: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The fields of `Rivals` for a block of similarities (B, R) to the sample, whose `hubs` are (R,)."""
-    same = groups[:, None] == sample_groups[None, :]
-    logits = SHARPNESS * scale * (similarity.masked_fill(same, NO_RIVAL) - hubs / 2)
-    mass = torch.logsumexp(logits, dim=1)
-    expected = ((logits - mass[:, None]).exp() * logits).sum(dim=1)
-    return compute_hubs(similarity, same, scale), mass, expected
+    """The fields of `Rivals` for a block of similarities (B, R), which is overwritten; the sample's `hubs` are (R,)."""
+    similarity[groups[:, None] == sample_groups[None, :]] = NO_RIVAL
+    own_hubs = compute_hubs(similarity, scale)
+    logits = similarity.sub_(hubs / 2).mul_(SHARPNESS * scale)
+    top = logits.amax(dim=1)
+    weights = (logits - top[:, None]).exp_()
+    mass = weights.sum(dim=1)
+    return own_hubs, top + mass.log(), weights.mul_(logits).sum(dim=1) / mass
 
 
 def add_own_partner(rivals: Rivals, own: Tensor, copies: Tensor, weight: float) -> Tensor:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -49,6 +50,11 @@ def test_an_unknown_command_and_an_unknown_option_say_so(capsys: pytest.CaptureF
     assert "Did you mean" not in capsys.readouterr().err
     assert run_command_line(["summary", "--colour"]) == 2
     assert "--colour" in capsys.readouterr().err
+
+
+def test_an_option_of_names_without_a_name_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["audit", "t.csv", "--out", "x", "--model", "M", "--caption-column", " , "]) == 2
+    assert "'--caption-column': ' , ' has no name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["summary", "worst", "thresholds", "report", "score", "verify", "fit"])
@@ -112,3 +118,29 @@ def test_the_models_of_open_clip_are_known_without_importing_it(monkeypatch: pyt
     assert registered == open_clip.list_models()  # with those that other tests have added
     monkeypatch.delitem(sys.modules, "open_clip")
     assert "ViT-B-32" in list_model_names() and set(list_model_names()) <= set(registered)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output", "code"),
+    [(["--version"], "pipe", 0), (["summary", "/none"], "pipe", 1), (["--version"], "full", 1)],
+)
+def test_the_end_of_a_command_keeps_its_output_and_its_exit_code(arguments: list[str], output: str, code: int) -> None:
+    """What was registered to run at exit and threads that still work are waited for; a full disk is reported."""
+    program = (
+        "import atexit, sys, threading, time\nfrom auditor.cli import main\n"
+        "def work():\n    time.sleep(0.3)\n    print('thread ended')\n"
+        "threading.Thread(target=work).start()\n"
+        f"sys.argv[1:] = {arguments}\nimport auditor.cli\n"
+        "command = auditor.cli.run_command_line\n"
+        "def run_and_register():\n    atexit.register(print, 'closed')\n    return command()\n"
+        "auditor.cli.run_command_line = run_and_register\nmain()\n"
+    )
+    with open("/dev/full", "w") if output == "full" else nullcontext(subprocess.PIPE) as target:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=target, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120
+        )
+    assert done.returncode == code, done.stderr
+    if output == "pipe":
+        assert done.stdout.endswith("thread ended\nclosed\n") and ("auditor: /none" in done.stderr) == bool(code)
+    else:
+        assert "No space left" in done.stderr

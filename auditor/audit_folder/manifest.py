@@ -1,7 +1,6 @@
 """manifest.json: the corpus, the model and the settings of an audit, and its corpus-wide statistics."""
 
 import datetime
-import importlib.metadata
 import platform
 import uuid
 from dataclasses import asdict, dataclass, field, fields
@@ -97,6 +96,8 @@ def format_current_time() -> str:
 
 
 def read_versions() -> dict[str, str]:
+    import importlib.metadata  # only those who write a manifest need it
+
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -2,28 +2,29 @@
 
 The infinity norm is the highest cosine to a vector of the target. The 2-norm is the root mean square of the cosines to
 all of them, which needs only the second moment of the target. A small target is compared as a whole. A large one is
-partitioned into cells by k-means, and each medium is compared with the cells whose centroids are nearest to it; the
+partitioned into cells by k-means; the codes of the nearest cells choose the vectors that a medium is compared with. The
 highest cosine is then exact or slightly too low (tests/bench/choose_million.py measures by how much).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.corpus.corpus_files import digest
 from auditor.errors import AuditError
-from auditor.score.statistics.duplicates import assign_cells, fit_cells
-from auditor.score.statistics.rivals import iterate_blocks
-from auditor.vectors import Floats, Ints
+from auditor.vectors import Floats
 
 Norm = Literal["inf", "2"]
 MOST_VECTORS = 200_000  # of a target that are compared one by one; of a larger target a random sample
-COMPARED_WHOLE = 16_384  # vectors up to which a target has no cells
-PROBES = 16  # cells that a medium is compared with
-BLOCK = 16_384  # media compared at once
+COMPARED_WHOLE = 8_192  # vectors up to which a target has no cells
+CELLS = 2  # times the square root of the number of vectors
+PROBES = 32  # cells whose codes a medium is compared with
+COMPARED_EXACTLY = 64  # vectors of these cells that are the nearest by their codes
+ROUNDS, SAMPLE_PER_CELL = 10, 40  # of the k-means
+BLOCK = 16_384  # media compared together
 
 
 class TargetError(AuditError):
@@ -65,57 +66,34 @@ def collect_target(parts: Iterable[Floats], seed: int = 0) -> TargetSet:
     return TargetSet(vectors, moment / count, count)
 
 
-def find_highest_cosine(visual: Floats, vectors: Floats) -> Floats:
-    highest = np.empty(len(visual), np.float32)
-    for rows in iterate_blocks(len(visual), len(vectors)) if len(visual) else ():
-        highest[rows] = (visual[rows] @ vectors.T).max(axis=1)
-    return highest
+def build_index(vectors: Floats, whole: int = COMPARED_WHOLE) -> Any:
+    """A faiss index of unit vectors; of more than `whole`, 4-bit codes in cells choose those that are compared."""
+    import faiss
 
-
-@dataclass(frozen=True)
-class TargetCells:
-    """A large target in cells."""
-
-    centroids: Floats  # (C, D)
-    vectors: Floats  # (T, D), sorted by cell
-    starts: Ints  # (C + 1,)
-
-    def search(self, visual: Floats, probes: int) -> Floats:
-        """The highest cosine of each of N media to the vectors in its `probes` nearest cells."""
-        nearest_cells = np.argpartition(visual @ self.centroids.T, -probes, axis=1)[:, -probes:]  # (N, probes)
-        order = np.argsort(nearest_cells, axis=None, kind="stable")
-        ends = np.searchsorted(nearest_cells.ravel()[order], np.arange(len(self.centroids) + 1))
-        highest = np.full(len(visual), -1, np.float32)
-        for cell in np.flatnonzero(np.diff(ends)).tolist():
-            rows = order[ends[cell] : ends[cell + 1]] // probes
-            cosine = find_highest_cosine(visual[rows], self.vectors[self.starts[cell] : self.starts[cell + 1]])
-            highest[rows] = np.maximum(highest[rows], cosine)
-        return highest
-
-
-def divide_target(vectors: Floats, probes: int = PROBES, whole: int = COMPARED_WHOLE) -> TargetCells:
-    """Divide a large target so that a medium is compared with as many centroids as vectors; a small one is one cell."""
-    if len(vectors) <= whole:
-        return TargetCells(vectors[:1], vectors, np.array([0, len(vectors)]))
-    centroids = fit_cells(vectors, round((probes * len(vectors)) ** 0.5))
-    _, cell, is_own = assign_cells(vectors, centroids, threshold=1.0)
-    sizes = np.bincount(cell[is_own], minlength=len(centroids))
-    filled = np.flatnonzero(sizes)
-    starts = np.concatenate([[0], np.cumsum(sizes[filled])])
-    return TargetCells(centroids[filled], vectors[np.argsort(cell[is_own], kind="stable")], starts)
+    count, width = vectors.shape
+    if count <= whole:
+        index: Any = faiss.IndexFlatIP(width)
+    else:
+        parts = next(parts for parts in range(-(-width // 4), width + 1) if width % parts == 0)  # with a code each
+        cells = round(CELLS * count**0.5)
+        index = faiss.index_factory(width, f"IVF{cells},PQ{parts}x4fs,RFlat", faiss.METRIC_INNER_PRODUCT)
+        index.k_factor, in_cells = COMPARED_EXACTLY, faiss.extract_index_ivf(index)
+        in_cells.nprobe, in_cells.cp.niter, in_cells.cp.spherical = PROBES, ROUNDS, True
+        in_cells.cp.min_points_per_centroid, in_cells.cp.max_points_per_centroid = 1, SAMPLE_PER_CELL
+        index.train(vectors[:: max(1, count // (SAMPLE_PER_CELL * cells))])
+    index.add(vectors)
+    return index
 
 
 @dataclass(frozen=True)
 class HighestCosine:
     """The infinity norm; can be sent to a worker."""
 
-    cells: TargetCells
-    probes: int = PROBES
+    index: Any
 
     def __call__(self, visual: Floats) -> Floats:
-        probes = min(self.probes, len(self.cells.centroids))
-        parts = [self.cells.search(visual[at : at + BLOCK], probes) for at in range(0, len(visual), BLOCK)]
-        return np.concatenate([np.zeros(0, np.float32), *parts])
+        blocks = [visual[start : start + BLOCK] for start in range(0, len(visual), BLOCK)]
+        return np.concatenate([np.zeros(0, np.float32), *(self.index.search(block, 1)[0][:, 0] for block in blocks)])
 
 
 @dataclass(frozen=True)
@@ -132,4 +110,4 @@ class MeanSquareCosine:
 def build_similarity(target: TargetSet, norm: Norm) -> HighestCosine | MeanSquareCosine:
     if norm == "2":
         return MeanSquareCosine(target.moment.astype(np.float32))
-    return HighestCosine(divide_target(target.vectors))
+    return HighestCosine(build_index(target.vectors))

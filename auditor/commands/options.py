@@ -4,20 +4,19 @@ A setting is a dataclass field that declares a help text (`auditor.schema.settin
 the option.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from functools import partial
+from functools import partial, reduce
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
 from auditor.errors import AuditorError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 CORPUS_HELP = "Where the corpus is now, if it has moved since the audit."
-POSITIVE = click.IntRange(min=1)
+POSITIVE, SEED = click.IntRange(min=1), click.IntRange(min=0)
 
 
 class AdvancedOption(click.Option):
@@ -78,11 +77,9 @@ class ShareType(click.ParamType[float]):
 SHARE, SMALL_SHARE = ShareType(), ShareType(small=True)
 
 
-def add_options(command: Function, options: Iterable[Decorator]) -> Function:
-    """Decorate a command with options; `--help` shows them in the order given."""
-    for decorate in reversed(list(options)):
-        command = decorate(command)
-    return command
+def add_options(options: Sequence[Decorator]) -> Decorator:
+    """A decorator that adds options to a command; `--help` shows them in their order."""
+    return lambda command: reduce(lambda decorated, decorate: decorate(decorated), reversed(options), command)
 
 
 def options_from(config: type, *, optional: bool = False, skip: Container[str] = ()) -> list[Decorator]:
@@ -126,4 +123,7 @@ def click_type(hint: Any, details: Mapping[str, Any]) -> Any:
 
 
 def split_names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in value.split(",") if name.strip())
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if value.strip() and not names:
+        raise click.BadParameter(f"{value!r} has no name")
+    return names

@@ -65,7 +65,7 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
         option("--parquet", type=click.Path(dir_okay=False), help="Write the rows to a Parquet file."),
         advanced_option("--force", is_flag=True, help="Replace an existing Parquet file."),
     ]
-    return add_options(run, options)
+    return add_options(options)(run)  # type: ignore[no-any-return]
 
 
 def refuse_existing_file(target: str) -> None:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from auditor.commands.options import SHARE, SMALL_SHARE, Function, add_options, advanced_option, option, options_from
+from auditor.commands.options import SHARE, SMALL_SHARE, add_options, advanced_option, option, options_from
 from auditor.query.rules import RuleError, Rules, parse_limit
 from auditor.schema import HEADLINES, RULES
 from auditor.terminal import print_line
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from auditor.keep.subset import Subset
     from auditor.python_api import Audit
 
-OPTIONS = [
+selection_options = add_options([
     *((option if column.name in HEADLINES else advanced_option)(
         f"--{rule}".replace("_", "-"), rule, help=column.rule,
         metavar="X or X%" if column.value_range == (0, 1) else "X") for rule, column in RULES.items()),
@@ -27,11 +27,7 @@ OPTIONS = [
            help="Choose the cut-off of p_mismatch that loses at most this share (such as 2%) of good pairs."),
     advanced_option("--expect-precision", type=SHARE,
                     help="Choose the cut-off at which this share of the removed pairs is mismatched."),
-]  # fmt: skip
-
-
-def selection_options(function: Function) -> Function:
-    return add_options(function, OPTIONS)
+])  # fmt: skip
 
 
 def select_rows(audit: "Audit", rules: dict[str, Any]) -> "Subset":
@@ -39,7 +35,7 @@ def select_rows(audit: "Audit", rules: dict[str, Any]) -> "Subset":
 
 
 def build_rules(audit: "Audit", values: dict[str, Any]) -> dict[str, Any]:
-    """The values of OPTIONS as arguments of `Audit.keep`."""
+    """The values of these options as arguments of `Audit.keep`."""
     rules = dict(values)
     if towards := rules["towards"]:
         rules["towards"] = find_target_column(audit, towards, rules)

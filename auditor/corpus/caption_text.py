@@ -84,10 +84,10 @@ def parse_captions(value: Any) -> tuple[str, ...]:
     return tuple(safe for item in values if isinstance(item, str) and (safe := replace_unsafe(item).strip()))
 
 
-def parse_record(data: bytes | str, encoding: str | None = None) -> dict[str, Any] | None:
-    """Parse a JSON object; return None if `data` is anything else."""
+def parse_record(text: str) -> dict[str, Any] | None:
+    """Parse a JSON object; return None if the text is anything else."""
     try:
-        record = json.loads(data if isinstance(data, str) else decode_text(data, encoding))
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

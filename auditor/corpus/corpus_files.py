@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
@@ -17,6 +18,7 @@ from auditor.regular_files import leads_outside, open_regular_file
 
 Info = Mapping[str, Any]  # of the store about one object: at least `size`, usually a digest
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+SETTLED_SECONDS = 10.0  # after a change, a further one has another time on any file system
 # Names that object stores use for the digest of an object, best first.
 _DIGESTS = ("ETag", "etag", "md5Hash", "content_md5", "sha256", "blob_id", "crc32c")
 
@@ -164,11 +166,29 @@ def digest(data: bytes | memoryview) -> str:
 
 
 def hash_file(path: str) -> str:
-    """Hash the content, or the store's own digest of a remote file if there is one."""
+    """Hash the content, or the store's own digest of a remote file if there is one.
+
+    A local file is read once as long as it is the same file and nobody changes it. Times of changes are coarse, so the
+    times of a file that has just been changed show nothing.
+    """
     if is_url(path) and (digest := format_store_digest(read_object_info(path))):
         return hashlib.blake2b(digest.encode(), digest_size=16).hexdigest()
     with open_copy(path) as file:
-        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()  # type: ignore[arg-type]
+        status = os.fstat(file.fileno())
+        if is_url(path) or max(status.st_mtime, status.st_ctime) > time.time() - SETTLED_SECONDS:
+            return _hash_content(file)
+    state = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return _hash_settled_file(path, state)
+
+
+@lru_cache(maxsize=1024)
+def _hash_settled_file(path: str, state: tuple[int, ...]) -> str:
+    with open_regular_file(path) as file:
+        return _hash_content(file)
+
+
+def _hash_content(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()  # type: ignore[arg-type]
 
 
 def stamp_file(path: str) -> str:

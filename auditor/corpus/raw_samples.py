@@ -5,7 +5,7 @@ folder or a table has the medium and the kept captions. Timed captions are writt
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from auditor.corpus.caption_text import parse_record, split_lines
+from auditor.corpus.caption_text import decode_text, parse_record, split_lines
 from auditor.corpus.corpus_files import digest
 from auditor.corpus.file_names import escape_name, guess_media_kind, resolve_stored_path, sniff_extension
 from auditor.corpus.read_medium import NOWHERE, MediaPlaces, read_media, strip_fragment
@@ -78,7 +78,7 @@ def read_tar_samples(path: str, rows: list[dict[str, Any]], options: CorpusOptio
             check_digest(row, contents[row["media_offset"]])
             members = {part.name.rpartition("/")[2].partition(".")[2]: contents[part.offset] for part in parts}
             sample = {  # last, so that a member named x.__key__ cannot replace it
-                **(build_timed_members(row, members, options.caption_fields) if has_spans(row) else members),
+                **(build_timed_members(row, members, options) if has_spans(row) else members),
                 "__key__": row["key"],
                 "__url__": path,
             }
@@ -98,18 +98,16 @@ def has_spans(row: dict[str, Any]) -> bool:
 
 
 def build_timed_members(
-    row: Mapping[str, Any], members: Mapping[str, bytes], caption_fields: Sequence[str] = ()
+    row: Mapping[str, Any], members: Mapping[str, bytes], options: CorpusOptions = DEFAULT_OPTIONS
 ) -> dict[str, bytes]:
-    """Return the medium and a .json with the kept `captions` of the whole video and `segments` with their spans.
-
-    `caption_fields` are the fields of the .json that the captions came from.
-    """
-    records = [parse_record(data) for name, data in members.items() if name.lower().endswith("json")][:1]
+    """Return the medium and a .json with the kept `captions` of the whole video and `segments` with their spans."""
+    texts = [decode_text(data, options.encoding) for name, data in members.items() if name.lower().endswith("json")]
+    records = list(map(parse_record, texts[:1]))
     captions = list(zip(row["captions"], row["starts"], row["ends"], row["uids"], row["sources"], strict=True))
     captions.sort(key=lambda caption: caption[1] is not None)  # as they are read
     timed = [{"start": a, "end": b, "caption": text, "uid": uid} for text, a, b, uid, _ in captions if a is not None]
     whole = [text for text, start, *_ in captions if start is None]
-    fields = drop_caption_fields((records and records[0]) or {}, caption_fields)
+    fields = drop_caption_fields((records and records[0]) or {}, options.caption_fields)
     record = build_timed_record(fields, whole, timed) | build_source_field([source for *_, source in captions])
     media = {name: data for name, data in members.items() if guess_media_kind(name) is not None}
     return {**media, "json": json.dumps(record, ensure_ascii=False).encode()}

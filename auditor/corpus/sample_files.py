@@ -6,6 +6,7 @@ Tars and folders share this code. Of several media, a plain extension (`jpg`) is
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -71,17 +72,15 @@ def group_sample_files(parts: Iterable[SampleFile]) -> dict[tuple[str, int], dic
 def build_sample(shard: str, key: str, occurrence: int, parts: Parts, read: Reader, options: CorpusOptions) -> Sample:
     names = choose_sample_files(parts, options)
     media = parts[names.medium] if names.medium is not None else None
-    sidecars = [parts[name] for name in names.sidecars]
-    contents = {part: read(part) for part in sidecars if not _find_defect(part, options.max_caption_bytes)}
-    encodings = {part: find_encoding(data, options.encoding) for part, data in contents.items()}
+    contents = {name: read(parts[name]) for name in names.sidecars if not _find_defect(parts[name], options)}
+    encodings = {name: find_encoding(data, options.encoding) for name, data in contents.items()}
 
     def decode(name: str | None) -> str:
-        part = parts[name] if name is not None else None
-        return replace_unsafe(contents[part].decode(encodings[part], "replace")) if part in contents else ""
+        return replace_unsafe(contents[name].decode(encodings[name], "replace")) if name in contents else ""
 
-    fields = parse_record(decode(names.record)) or {}
+    fields = (parse_record(decode(names.record)) or {}) if names.record is not None else {}
     captions, spans, uids, sources = read_sample_captions(names, fields, decode, options)
-    problem = _find_problem(parts, media, next(iter(sidecars), None), captions, options.max_caption_bytes)
+    problem = _find_problem(parts, media, next((parts[name] for name in names.sidecars), None), captions, options)
     if occurrence:
         problem = Problem("duplicate_key", f"key {escape_name(key)} was seen {occurrence} times before in this shard")
     kind = guess_media_kind(media.name) if media is not None else None
@@ -134,11 +133,16 @@ class SampleFileNames:
 
 
 def choose_sample_files(extensions: Iterable[str], options: CorpusOptions) -> SampleFileNames:
+    return _choose_files(tuple(extensions), options.caption_fields)
+
+
+@lru_cache(maxsize=256)  # most samples of a shard have the same extensions
+def _choose_files(extensions: tuple[str, ...], caption_fields: tuple[str, ...]) -> SampleFileNames:
     names = [name for name in extensions if not name.startswith("__")]  # WebDataset's own fields
     medium = choose_medium(names)
     record, *subtitles = (_choose_sidecar(names, form, medium) for form in ("json", *SUBTITLES))
-    texts = find_source_texts(names, medium, options.caption_fields or TEXT_SOURCES)
-    if not options.caption_fields:
+    texts = find_source_texts(names, medium, caption_fields or TEXT_SOURCES)
+    if not caption_fields:
         other_names = [name for name in names if name not in texts.values()]
         plain = _choose_sidecar(other_names, TEXT, medium)
         if plain is not None:
@@ -173,7 +177,7 @@ def read_sample_captions(
         options = replace(options, caption_fields=())
     by_source = read_source_captions(names, record, decode, options)
     lines = tuple(chain.from_iterable(by_source.values()))
-    cues = parse_subtitles(decode(names.subtitles))
+    cues = parse_subtitles(decode(names.subtitles)) if names.subtitles is not None else []
     hidden = {"caption", "captions"} if options.caption_fields else set()
     hidden |= {"clips"} if len(by_source) > 1 else set()  # a span for each caption of one source
     visible = {name: value for name, value in record.items() if name not in hidden} if hidden else record
@@ -217,15 +221,19 @@ def _choose_sidecar(names: list[str], last: str, medium: str | None) -> str | No
     return min(ranks, key=lambda name: ranks[name], default=None)
 
 
-def _find_defect(part: SampleFile, limit: int) -> str | None:
-    """Return why a caption file cannot be read; `limit` is its largest size."""
-    if part.defect is None and part.size > limit:
+def _find_defect(part: SampleFile, options: CorpusOptions) -> str | None:
+    """Return why a caption file cannot be read."""
+    if part.defect is None and part.size > options.max_caption_bytes:
         return f"{part.name} has {part.size} bytes: too large for a caption"
     return part.defect
 
 
 def _find_problem(
-    parts: Parts, media: SampleFile | None, sidecar: SampleFile | None, captions: tuple[str, ...], limit: int
+    parts: Parts,
+    media: SampleFile | None,
+    sidecar: SampleFile | None,
+    captions: tuple[str, ...],
+    options: CorpusOptions,
 ) -> Problem | None:
     if media is None:
         names = ", ".join(f".{extension}" for extension in parts) or "files that are gone"
@@ -234,7 +242,7 @@ def _find_problem(
         return Problem(media.status, replace_unsafe(media.defect))
     if media.size == 0:
         return Problem("corrupt", escape_name(f"{media.name} is empty"))
-    if sidecar is not None and (defect := _find_defect(sidecar, limit)) is not None:
+    if sidecar is not None and (defect := _find_defect(sidecar, options)) is not None:
         return Problem(sidecar.status, replace_unsafe(defect))
     if not captions:
         without = f"no caption in {sidecar.name}" if sidecar is not None else "no .txt and no .json"

@@ -72,7 +72,7 @@ class CorpusOptions:
         "column with lists of [start, end].",
     )
     end_column: str | None = setting(None, "Column of a table with the end of each caption's span.")
-    encoding: str | None = setting(None, "Encoding of captions that are not in Unicode [default: detected].")
+    encoding: str | None = setting(None, "Encoding of captions without a byte order mark [default: detected].")
     delimiter: str | None = setting(None, "Delimiter of a CSV file [default: detected].")
     header: bool | None = setting(
         None,

@@ -42,9 +42,6 @@ class PortableTar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self.tar.close()
 
     def add(self, key: str, members: Members) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from auditor.console import print_table
-from auditor.demo.demo_corpus import DemoError, read_truth
+from auditor.demo.demo_corpus import read_truth
 from auditor.demo.planted_defects import DEFECTS
+from auditor.errors import AuditorError
 from auditor.python_api import Audit
 from auditor.research.retrieval.analyses import compute_auroc
 from auditor.schema import HIGH_IS_SUSPICIOUS
@@ -106,7 +107,9 @@ def join_truth(audit: Audit, truth: Sequence[Row]) -> list[Row]:
     }
     planted = {(row["key"], row["occurrence"], row["caption_index"]): row["defect"] for row in truth}
     if odd := sorted(set(audited) ^ set(planted)):
-        raise DemoError(f"the audit and the truth differ in {len(odd)} rows, for example {odd[0]}: is it this corpus?")
+        raise AuditorError(
+            f"the audit and the truth differ in {len(odd)} rows, for example {odd[0]}: is it this corpus?"
+        )
     return [{**audited[row], "defect": defect} for row, defect in planted.items()]
 
 

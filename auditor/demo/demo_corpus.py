@@ -30,10 +30,6 @@ Members = dict[str, bytes]
 Render = Callable[[Iterable[PlannedSample]], Iterator[Members]]
 
 
-class DemoError(AuditorError):
-    """The demo cannot be made with these settings, or its files cannot be read."""
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusConfig:
     """`size` is the number of samples to audit. By default there are 8/5 as many to train on."""
@@ -120,7 +116,7 @@ def write_corpus(
 ) -> Path:
     """Write the missing shards and return their folder. Calls `progress(samples)` after each shard."""
     if config.size < SMALLEST:
-        raise DemoError(
+        raise AuditorError(
             f"a demo of {config.size} samples is too small for meaningful figures: use --size {SMALLEST} or more"
         )
     folder = out / "corpus"
@@ -147,13 +143,13 @@ def claim_folder(out: Path, config: CorpusConfig) -> None:
     if marker.exists():
         existing = json.loads(marker.read_text())
         if existing != settings:
-            raise DemoError(
+            raise AuditorError(
                 f"{out} holds a demo of size {existing.get('size')} and seed {existing.get('seed')}: "
                 "use the same settings or another --out, or remove it"
             )
         return
     if out.exists() and any(out.iterdir()):
-        raise DemoError(f"{out} is not empty and not a demo: choose another --out")
+        raise AuditorError(f"{out} is not empty and not a demo: choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     write_text_atomically(marker, json.dumps(settings, indent=2) + "\n")
 
@@ -168,4 +164,4 @@ def read_truth(out: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
-        raise DemoError(f"cannot read the truth of the demo: {error}") from error
+        raise AuditorError(f"cannot read the truth of the demo: {error}") from error

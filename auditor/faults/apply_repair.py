@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.lock import hold_folder_lock
-from auditor.corpus.caption_text import parse_record
+from auditor.corpus.caption_text import decode_text, parse_record
 from auditor.corpus.corpus_spec import is_folder_spec
 from auditor.corpus.raw_samples import OWN_FIELDS, KeptShard, build_timed_members, read_kept_samples
 from auditor.corpus.rewrite_captions import place_captions
@@ -170,12 +170,12 @@ def replace_captions(
     sources = [caption.get("caption_source") for caption in arrived]
     if any(caption["start"] is not None for caption in arrived):
         columns = {f"{name}s": [caption[name] for caption in arrived] for name in ("caption", "start", "end", "uid")}
-        return build_timed_members({**columns, "sources": sources}, members, options.caption_fields)
+        return build_timed_members({**columns, "sources": sources}, members, options)
     if any(sources) or options.caption_fields:
         placed: dict[str, bytes] = place_captions(members, captions, sources, options)
         return placed
     out = {**members, "txt": "\n".join(captions).encode()}
-    record = parse_record(members["json"]) if "json" in members else None
+    record = parse_record(decode_text(members["json"], options.encoding)) if "json" in members else None
     if record is not None:
         caption_fields = {"caption": captions[0], "captions": captions}
         record |= {field: value for field, value in caption_fields.items() if field in record}

@@ -239,8 +239,8 @@ def _describe_shift(database: AuditDatabase, stretch: ShiftedStretch, patterns: 
         start, samples = patterns.starts[number], patterns.by_shard[number].samples
         positions = range(max(0, stretch.first - start), min(samples, stretch.last + 1 - start))
         conditions.append(build_samples_condition(database, patterns.by_shard[number].shard, positions))
-    fault = Fault("shift", "shift", shard, first, last, stretch.offset, stretch.rows, stretch.p_value, sentence)
-    return replace(fault, where=" OR ".join(conditions))
+    numbers, where = (stretch.offset, stretch.rows, stretch.p_value), " OR ".join(conditions)
+    return Fault("shift", "shift", shard, first, last, *numbers, sentence, where=where)
 
 
 BLOCK_WORDS = {
@@ -259,8 +259,8 @@ def _describe_block(database: AuditDatabase, block: CaptionBlock, patterns: Shar
     words = BLOCK_WORDS[pattern].format(first=first, last=last, rows=block.rows)
     ends = (block.first, block.last) if pattern == "exchanged" else range(block.first, block.last + 1)
     where = build_samples_condition(database, shard, block.samples or ends)
-    fault = Fault("block", pattern, shard, first, last, None, block.rows, block.p_value, f"shard {shard}: {words}")
-    return replace(fault, where=where)
+    place, sentence = (shard, first, last, None), f"shard {shard}: {words}"
+    return Fault("block", pattern, *place, block.rows, block.p_value, sentence, where=where)
 
 
 def read_first_captions(database: AuditDatabase, shard: str) -> list[str]:
@@ -301,8 +301,8 @@ def _describe_origin(origin: CaptionOrigin, rows: int) -> Fault:
     else:
         pattern, words = "elsewhere", f"media of shard {origin.source}"
     sentence = f"shard {origin.shard}: {rows:,} captions belong to {words}"
-    fault = Fault("block", pattern, origin.shard, None, None, None, rows, origin.p_value, sentence)
-    return replace(fault, where=f"shard = {quote_literal(origin.shard)}")
+    place, where = (origin.shard, None, None, None), f"shard = {quote_literal(origin.shard)}"
+    return Fault("block", pattern, *place, rows, origin.p_value, sentence, where=where)
 
 
 def _find_caption_faults(

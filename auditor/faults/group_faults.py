@@ -1,7 +1,5 @@
 """Groups with an unusual share of mismatched, ambiguous or unusable rows, by shard or any other column."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from auditor.audit_folder.fault_records import Fault
@@ -65,5 +63,6 @@ def _describe_group(share: GroupShare, defect: str, usual: float, column_name: s
     sentence = f"{column_name} {share.group}: {share.share:.0%} {defect} {interval}, usually {usual:.1%}"
     shard = share.group if column_name == "shard" else None
     numbers = share.share, share.low, share.high, usual
-    fault = Fault("shard", defect, shard, None, None, None, share.rows, share.p_value, sentence, share.group, *numbers)
-    return replace(fault, where=f"{value} = {quote_literal(share.group)} AND {DEFECTS[defect]}")
+    where = f"{value} = {quote_literal(share.group)} AND {DEFECTS[defect]}"
+    facts = shard, None, None, None, share.rows, share.p_value, sentence, share.group, *numbers
+    return Fault("shard", defect, *facts, where=where)

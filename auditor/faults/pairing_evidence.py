@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from auditor.score.statistics.mismatch import fit_isotonic
-from auditor.score.statistics.rivals import TIE
+from auditor.score.statistics.rivals import TIE, multiply_blocks
 from auditor.vectors import Bools, Floats, Rows
 
 LEVEL_WEIGHT = 0.5
 MOST = 9.0  # largest evidence of one pair in nats; beyond it, the tails of f0 and f1 are guesses
 BINS = 64
 DRAWS = 200_000
-ROWS_AT_ONCE = 1024
 DRAWS_AT_ONCE = 512
 
 
@@ -66,15 +65,12 @@ class ReferencePairs:
 def compute_level(vectors: Floats, other_vectors: Floats, scale: float) -> Floats:
     """Log-mean-exp of the similarities to `other_vectors` at temperature 1/scale, in units of similarity; (N,)."""
     levels = np.empty(len(vectors), np.float32)
-    block = np.empty((min(ROWS_AT_ONCE, len(vectors)), len(other_vectors)), np.float32)
-    for start in range(0, len(vectors), ROWS_AT_ONCE):
-        part = vectors[start : start + ROWS_AT_ONCE]
-        logits = np.matmul(part, other_vectors.T, out=block[: len(part)])
-        logits *= np.float32(scale)
+    for rows, logits in multiply_blocks(vectors, other_vectors):
         top = logits.max(axis=1, keepdims=True)
         logits -= top
+        logits *= np.float32(scale)
         mass = np.exp(logits, out=logits).mean(axis=1)
-        levels[start : start + len(part)] = (top[:, 0] + np.log(mass)) / np.float32(scale)
+        levels[rows] = top[:, 0] + np.log(mass) / np.float32(scale)
     return levels
 
 

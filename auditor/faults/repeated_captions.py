@@ -7,7 +7,7 @@ is boilerplate; if its media are similar, it is only a plain description.
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -201,17 +201,11 @@ def count_group_sources(database: AuditDatabase, groups: Sequence[CaptionGroup])
         f"{database.table('caption_hash caption_source')} "
         f"WHERE caption_hash IN ({hashes}) AND caption_source IS NOT NULL GROUP BY ALL"
     )
-    by_hash: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    by_hash: dict[int, Counter[str]] = defaultdict(Counter)
     for row in rows:
-        by_hash[row["hash"]].append((row["source"], row["n"]))
-    return [add_counts(count for number in numbers for count in by_hash[number]) for numbers in listed]
-
-
-def add_counts(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for source, count in counts:
-        total[source] += count
-    return dict(total.most_common())
+        by_hash[row["hash"]][row["source"]] = row["n"]
+    totals = (sum((by_hash[number] for number in numbers), Counter[str]()) for numbers in listed)
+    return [dict(total.most_common()) for total in totals]
 
 
 def describe_group_rows(group: CaptionGroup, rows: int, sources: Mapping[str, int], totals: Mapping[str, int]) -> str:
@@ -241,7 +235,7 @@ def describe_caption_group(
     text = caption if len(caption) <= 60 else caption[:57] + "..."
     sentence = f"{describe_group_rows(group, rows, sources, totals)} have {phrase}: {text!r}"
     pattern = "boilerplate" if group.is_boilerplate else "repeated"
-    fault = Fault("caption", pattern, None, None, None, None, group.rows, None, sentence, caption)
     where = f"caption_hash IN ({', '.join(map(str, sorted(group.hashes)[:MOST_HASHES]))})"
     share, source = group.rows / max(rows, 1), find_main_source(sources)
-    return replace(fault, share=share, likeness=group.likeness, spread=group.spread, where=where, source=source)
+    facts = None, None, None, None, group.rows, None, sentence, caption, share
+    return Fault("caption", pattern, *facts, likeness=group.likeness, spread=group.spread, where=where, source=source)

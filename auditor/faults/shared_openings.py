@@ -5,7 +5,6 @@ repeated is no opening. Of 20,000 captions of Flickr8k, written by people, 1.6% 
 """
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from auditor.audit_folder.fault_records import Fault
@@ -55,5 +54,5 @@ def describe_opening(database: AuditDatabase, row: dict[str, Any]) -> Fault:
     count = int(database.value(f"SELECT count(*) FROM measured WHERE {where}"))
     noun = "captions" if source is None else f"captions of {source}"
     sentence = f"{count:,} {noun} ({row['share']:.0%} of the different ones) open with {row['opening']!r}"
-    fault = Fault("caption", "opening", None, None, None, None, count, None, sentence, row["opening"])
-    return replace(fault, share=row["share"], where=where, source=source)
+    place, share = (None, None, None, None), row["share"]
+    return Fault("caption", "opening", *place, count, None, sentence, row["opening"], share, where=where, source=source)

@@ -55,14 +55,12 @@ def propose_span_repairs(database: AuditDatabase, confidence: float = CONFIDENCE
 
 def compute_confidences(p: Doubles) -> Doubles:
     """One minus the q-value of each p-value."""
+    from scipy.stats import false_discovery_control
+
     if not len(p):
         return p
     chance = min(1.0, 2 * float((p > 0.5).mean()) + 1 / len(p))  # upper bound of the share of videos without a shift
-    order = np.argsort(p)
-    rate = chance * p[order] * len(p) / np.arange(1, len(p) + 1)
-    q = np.empty(len(p))
-    q[order] = np.minimum.accumulate(rate[::-1])[::-1]
-    return np.asarray(1 - np.minimum(q, 1.0))
+    return np.asarray(1 - chance * false_discovery_control(p))
 
 
 def _shift_caption(row: Mapping[str, Any], shift: float, confidence: float) -> Repair | None:

@@ -1,10 +1,13 @@
 """The best rows by a column: of all usable rows (`keep_top`), or of those that meet all other rules (`count`, `share`).
 
 The last choice can be in balance: at most t rows of each cell, which is a topic, a language or the value of any column,
-and t is such that the requested number is kept (MetaCLIP's rule). Small cells stay whole, large ones give their best
-rows. Cells that give one row more than t are chosen by the order of uids, which is random, so the number is exact. With
-`per_medium`, media are chosen instead of rows. Eight bytes are held in memory for each row that is chosen.
+and t is such that the requested number is kept (MetaCLIP's rule). The rows to choose from are the best CANDIDATES times
+that number: without this limit, small cells give their worst rows. Small cells stay whole among them, large ones give
+their best rows. Cells that give one row more than t are chosen by the order of uids, which is random, so the number is
+exact. With `per_medium`, media are chosen instead of rows. Eight bytes are held in memory for each row that is chosen.
 """
+
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +23,10 @@ from auditor.vectors import Ints
 
 MOST_CELLS = 100_000
 DEFAULT_ORDER, SET_ORDER = "p_mismatch", "similarity_normalised"  # the second one with a target or in balance
+CANDIDATES = 1.5  # times the number to keep: the best rows by the score, among which cells are balanced
 # With a target, this share of the rank by the similarity to it is added to the rank by the score, both from 0 to 1.
 # Ranked by that similarity alone, the kept media are alike (docs/results.md).
-TARGET_WEIGHT, TARGET_RANK = 0.2, "target_rank"
+TARGET_WEIGHT, TARGET_RANK = 0.1, "target_rank"
 
 
 def media_values_sql(column: str, quoted: str, rule: PerMedium | None) -> str:
@@ -99,7 +103,7 @@ def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str
 def build_last_clause(database: AuditDatabase, rules: Rules, other_rules: str, changes: CaptionChanges) -> str:
     """The rows chosen among those that meet all other rules; rows that do not meet them pass this one."""
     candidates = build_candidates_sql(database, rules, other_rules)
-    key = f"{rules.count} {rules.share} {rules.diverse} {candidates}"
+    key = f"{rules.count} {rules.share} {rules.diverse} {CANDIDATES} {candidates}"
     chosen = database.add_row_set(key, other_rules, lambda: choose_best_rows(database, rules, candidates, changes))
     return f"NOT coalesce({other_rules}, FALSE) OR {chosen}"
 
@@ -136,7 +140,13 @@ def build_candidates_sql(database: AuditDatabase, rules: Rules, other_rules: str
     )
     rows = f"SELECT {places}{ROW_HASH} AS row_hash, {cell} AS cell, {unit} AS unit{listed} FROM {source}"
     place = f"dense_rank() OVER (PARTITION BY cell ORDER BY {order}, unit) AS place"
-    return f"SELECT {places}row_hash, cell, unit, {place} FROM ({rows})"
+    overall = f", dense_rank() OVER (ORDER BY {order}, unit) AS overall" if is_balanced(rules) else ""
+    return f"SELECT {places}row_hash, cell, unit, {place}{overall} FROM ({rows})"
+
+
+def is_balanced(rules: Rules) -> bool:
+    """Whether the best rows are kept in balance; diverse rows represent all candidates, and need not be the best."""
+    return bool(rules.balance) and not rules.diverse
 
 
 def build_target_rank(rank_column: str, rank: str, target: str) -> str:
@@ -149,15 +159,11 @@ def build_target_rank(rank_column: str, rank: str, target: str) -> str:
 
 def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str, changes: CaptionChanges) -> pa.Table:
     """The hashes of the chosen rows."""
-    cells = database.run(
-        f"SELECT cell, max(place) AS units FROM ({candidates}) GROUP BY cell ORDER BY cell LIMIT {MOST_CELLS + 1}"
-    )
-    if len(cells) > MOST_CELLS:
-        raise RuleError(
-            f"balance: {rules.cell_column} has more than {MOST_CELLS:,} values; use a column with fewer, such as topic"
-        )
-    sizes = cells["units"].to_numpy().astype(np.int64)
+    sizes = count_units(database, rules, candidates)
     count = choose_count(rules, int(sizes.sum()))
+    if is_balanced(rules):
+        candidates = f"SELECT * FROM ({candidates}) WHERE overall <= {math.ceil(CANDIDATES * count)}"
+        sizes = count_units(database, rules, candidates)
     if rules.diverse:
         quotas = choose_quotas(sizes, count) if rules.balance else divide_in_proportion(sizes, count)
         return choose_diverse_rows(database, candidates, quotas, changes)
@@ -169,6 +175,18 @@ def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str, cha
         )
         chosen += f" UNION ALL SELECT row_hash FROM ({turns}) WHERE turn <= {extra}"
     return database.run(chosen)
+
+
+def count_units(database: AuditDatabase, rules: Rules, candidates: str) -> Ints:
+    """The number of rows, or media, of each cell."""
+    cells = database.run(
+        f"SELECT cell, max(place) AS units FROM ({candidates}) GROUP BY cell ORDER BY cell LIMIT {MOST_CELLS + 1}"
+    )
+    if len(cells) > MOST_CELLS:
+        raise RuleError(
+            f"balance: {rules.cell_column} has more than {MOST_CELLS:,} values; use a column with fewer, such as topic"
+        )
+    return np.asarray(cells["units"].to_numpy(), np.int64)
 
 
 def choose_count(rules: Rules, total: int) -> int:

@@ -10,9 +10,9 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -34,8 +34,10 @@ from auditor.query.sample_tables import (
     build_view_sql,
 )
 from auditor.query.sandbox import Limits, QueryError, Sandbox, quote_name
-from auditor.query.sql_process import SandboxSettings, SqlPool
 from auditor.query.user_sql import close_condition, is_plain, reads_reviews
+
+if TYPE_CHECKING:
+    from auditor.query.sql_process import SqlPool
 
 T = TypeVar("T")
 QUIET_SECONDS = 3.0  # without a query, before columns are loaded into memory
@@ -62,21 +64,17 @@ class AuditDatabase:
         self.places = corpus if isinstance(corpus, MediaPlaces) else find_media_places(self.manifest, corpus)
         self.thresholds = override_thresholds(self.manifest.get("thresholds", {}), thresholds or {})
         self.notes = list_audit_notes(self.files)
-        self.limits = limits
         self.memory: MemoryColumns | None = None
         self.reviews_version = read_lines_version(self.files.folder, reviews.NAME)
-        self._review_loads = 0
+        self.limits, self._review_loads = limits, 0
         self._row_edits: tuple[str, RowEdits] | None = None  # with the version of their file
         self._lock, self._reviewing = threading.Lock(), threading.Lock()
         self._cache: dict[str, CachedAnswer[Any]] = {}
         self.sandbox = self.open_sandbox()
-        settings = SandboxSettings(self.files.readable, limits, self._filesystems)
-        self.sql_pool = SqlPool(
-            settings, lambda: [*self._view_statements(), *self._review_statements()], lambda: self.loaded_reviews
+        self._matching = MatchingRows(
+            self.sandbox, lambda sql: self.sql_pool.run(sql, checked=True), lambda: self.loaded_reviews
         )
-        run_checked = partial(self.sql_pool.run, checked=True)
-        self._matching = MatchingRows(self.sandbox, run_checked, lambda: self.loaded_reviews)
-        self.columns: list[str] = self.sandbox.run("SELECT * FROM samples LIMIT 0").column_names
+        self.columns: list[str] = [row["column_name"] for row in self.sandbox.rows("DESCRIBE samples")]
         self._check_probabilities()
 
     def _check_probabilities(self) -> None:
@@ -87,6 +85,16 @@ class AuditDatabase:
             raise AuditError(
                 f"{self.path} is damaged: p_mismatch has values outside 0 to 1; `auditor score` computes it again"
             )
+
+    @cached_property
+    def sql_pool(self) -> "SqlPool":
+        from auditor.query.sql_process import SandboxSettings, SqlPool  # many programs run no SQL of users
+
+        settings = SandboxSettings(self.files.readable, self.limits, self._filesystems)
+        return SqlPool(settings, self._list_definitions, lambda: self.loaded_reviews)
+
+    def _list_definitions(self) -> list[str]:
+        return [*self._view_statements(), *self._review_statements()]
 
     @property
     def loaded_reviews(self) -> str:
@@ -138,7 +146,7 @@ class AuditDatabase:
         """
         if in_background:
             thread = threading.Thread(target=self._load, args=[QUIET_SECONDS], daemon=True, name="load")
-            weakref.finalize(self, stop_loading, self.sandbox, thread)  # also when the program ends
+            weakref.finalize(self, self.sandbox.stop_thread, thread)  # also when the program ends
             thread.start()
         else:
             self._load()
@@ -157,7 +165,8 @@ class AuditDatabase:
 
     def close(self) -> None:
         self.sandbox.close()
-        self.sql_pool.close()
+        if "sql_pool" in self.__dict__:
+            self.sql_pool.close()
 
     def __enter__(self) -> "AuditDatabase":
         return self
@@ -173,8 +182,8 @@ class AuditDatabase:
         return self.sandbox.run(sql)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.run(sql).to_pylist()
-        return rows
+        self._matching.make_tables(sql)
+        return self.sandbox.rows(sql)
 
     def value(self, sql: str) -> Any:
         """Return the first value of the first row of a query of the auditor's own."""
@@ -339,10 +348,3 @@ class AuditDatabase:
     def keep_edits(self, edits: Sequence[CaptionEdit]) -> None:
         append_edits(self.files.folder, edits)
         self._row_edits = None
-
-
-def stop_loading(sandbox: Sandbox, thread: threading.Thread) -> None:
-    """Stop the loading thread: if it were inside DuckDB when Python ends, the program would crash."""
-    sandbox.stop()
-    if thread is not threading.current_thread():  # it may have held the last reference
-        thread.join()

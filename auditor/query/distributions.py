@@ -159,7 +159,7 @@ def fill_density(columns: tuple[str, str], x_edges: Floats, y_edges: Floats, cel
     """Make a density from counts (`n`) by the cell numbers `x` and `bin`; rows without a value have no cell."""
     counts = np.zeros((len(y_edges) - 1, len(x_edges) - 1), np.int64)
     cells = cell_counts.drop_null()
-    counts[cells["bin"].to_numpy(), cells["x"].to_numpy()] = cells["n"].to_numpy()
+    counts[read_numbers(cells["bin"]), read_numbers(cells["x"])] = read_numbers(cells["n"])
     return Density(*columns, x_edges, y_edges, counts)
 
 
@@ -175,10 +175,12 @@ def compute_histograms_and_densities(
     names = ", ".join(parts)  # each grouping set has one of them
     counts = database.run(
         f"SELECT x, coalesce({names}) AS bin, grouping({names}) AS others, count(*) AS n "
-        f"FROM (SELECT {bins_sql} FROM {database.table(bins_sql)}) GROUP BY GROUPING SETS ({sets})"
+        f"FROM (SELECT {bins_sql} FROM {database.table(bins_sql)}) GROUP BY GROUPING SETS ({sets}) ORDER BY others"
     )
-    absent_parts = counts["others"].to_numpy()  # one bit for each part that the set lacks, the first part highest
-    part_counts = [counts.filter(absent_parts == 2 ** len(parts) - 1 - bit) for bit in 2 ** np.arange(len(parts))[::-1]]
+    absent_parts = read_numbers(counts["others"])  # one bit for each part that the set lacks, the first part highest
+    sets_of_parts = 2 ** len(parts) - 1 - 2 ** np.arange(len(parts))[::-1]
+    starts, ends = (np.searchsorted(absent_parts, sets_of_parts, side).tolist() for side in ("left", "right"))
+    part_counts = [counts.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
     histograms = [fill_histogram(c, axes[2 * i][1], part_counts[2 * i]) for i, c in enumerate(columns)]
     densities = zip(columns, axes[1::2], part_counts[1::2], strict=True)
     return histograms, [fill_density((x, c), x_edges, edges, part) for c, (_, edges), part in densities]

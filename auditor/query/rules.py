@@ -71,15 +71,15 @@ class Rules:
     )
     towards: str | None = setting(
         None,
-        "Prefer media like those of OTHER (see `auditor towards`; or a column that it stored): a fifth of the rank by "
+        "Prefer media like those of OTHER (see `auditor towards`; or a column that it stored): a tenth of the rank by "
         "that similarity is added to the rank by --by.",
         advanced=False,
         metavar="OTHER",
     )
     balance: str | None = setting(
         None,
-        "Keep them in balance: at most as many of each value of COLUMN as gives that number. COLUMN is topic, "
-        "topic:1000 (a thousand topics), language, or any other.",
+        "Keep them in balance: at most as many of each value of COLUMN as gives that number, among the best 1.5 times "
+        "as many by --by. COLUMN is topic, topic:1000 (a thousand topics), language, or any other.",
         advanced=False,
         metavar="COLUMN",
     )

@@ -59,7 +59,9 @@ class FindingRule:
         return self.sort or next(iter(self.limits), "")
 
 
-GENERATED, NO_CAPTION = (", ".join(f"'{name}'" for name in names) for names in (DEFECTS, DEFECTS[:5]))
+GENERATED, NO_CAPTION, POOR_CAPTION = (
+    ", ".join(f"'{name}'" for name in names) for names in (DEFECTS, DEFECTS[:5], DEFECTS[5:])
+)
 TEXT_RULES = (
     FindingRule("looks_like", "captions that are URLs, file names, HTML or broken characters",
         "The text was not written to describe the medium.", 0.8, f"looks_like NOT IN ('stock title', {GENERATED})"),
@@ -67,7 +69,7 @@ TEXT_RULES = (
         "A model wrote the text, but not about the medium.", 0.8, f"looks_like IN ({NO_CAPTION})"),
     FindingRule("generated", "captions with other defects of generated text",
         "They repeat a sentence, end in the middle of one, or speak of the writer or of the picture's quality.", 0.4,
-        f"looks_like IN ({GENERATED}) AND looks_like NOT IN ({NO_CAPTION})"),
+        f"looks_like IN ({POOR_CAPTION})"),
     FindingRule("preamble", "captions that open with a phrase such as The image shows",
         "The opening says nothing about the medium; the rest may be good.", 0.1, "preamble IS NOT NULL", apart=True,
         advice="auditor filter {audit} --strip-preamble --out kept.parquet"),

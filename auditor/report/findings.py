@@ -14,7 +14,6 @@ from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
 from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
 from auditor.report.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
-from auditor.report.sampled_shares import estimate_intervals
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
 
@@ -157,6 +156,8 @@ def find_findings(database: AuditDatabase) -> Findings:
 
 def add_intervals(database: AuditDatabase, findings: list[Finding]) -> list[Finding]:
     """Add the intervals of a sample; its copies and faults say nothing about the whole corpus."""
+    from auditor.report.sampled_shares import estimate_intervals  # few audits are samples
+
     sums = [(f"count(*) FILTER ({database.where(finding.where)})", "count(*)") for finding in findings]
     return [
         finding if finding.name in (*FAULT_TITLES, "duplicates") else replace(finding, interval=interval)

@@ -7,26 +7,29 @@ auditor/keep/caption_choice.py), by more than a MARGIN; an exact sign test says 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor.keep.caption_choice import DESCRIBED, build_badness, build_repeat_condition, list_sources
-from auditor.query.corpus_groups import Group, group_rows
 from auditor.query.database import AuditDatabase
 from auditor.query.sandbox import quote_literal
 from auditor.schema import NO_CAPTIONS
-from auditor.score.group_shares import GroupShare
+
+if TYPE_CHECKING:
+    from auditor.query.corpus_groups import Group
+    from auditor.score.group_shares import GroupShare
 
 MOST_ROWS = 5_000_000  # of the media that are compared; of more, a random part is
 MARGIN = 0.1  # of the probability that a caption is bad: smaller differences do not count
 FEWEST_DETECTED = 10  # captions with a language: short titles and keywords seldom have one
 SIGNIFICANT = 0.05  # p-value of the sign test
+MOST_DUELS = 6  # of four sources; of more, only significant ones are listed
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
     """The captions of one source; shares are of its usable rows."""
 
-    group: Group
+    group: "Group"
     no_caption: float  # URLs, file names, refusals, ...
     repeated: float  # captions that the corpus repeats
     words: float  # mean
@@ -76,7 +79,14 @@ class SourceComparison:
         return [source.tabulate() for source in self.sources]
 
     def lines(self) -> list[str]:
-        return [*map(str, self.duels), *(["counted on a random part of the media"] if self.sampled else [])]
+        """The duels; of many, those that are significant. Without estimates, only texts have been compared."""
+        shown = [duel for duel in self.duels if len(self.duels) <= MOST_DUELS or duel.p_value <= SIGNIFICANT]
+        lines = [str(duel) for duel in shown]
+        if hidden := len(self.duels) - len(shown):
+            lines.append(f"no significant difference between the other {hidden:,} pairs of sources")
+        if self.duels and not any(source.group.mismatched for source in self.sources):
+            lines.append("no caption has an estimate of p_mismatch: only defects of the texts are compared")
+        return lines + ["counted on a random part of the media"] * self.sampled
 
     def to_dict(self) -> dict[str, Any]:
         duels = [{name: getattr(duel, name) for name in SourceDuel.__slots__} for duel in self.duels]
@@ -93,7 +103,7 @@ def describe_source(source: SourceFacts) -> dict[str, Any]:
     return {"source": source.group.name, "rows": source.group.rows, **intervals, **values}
 
 
-def format_group_share(share: GroupShare | None) -> str:
+def format_group_share(share: "GroupShare | None") -> str:
     return f"{share.share:.1%} ({100 * share.low:.1f} to {100 * share.high:.1f})" if share else ""
 
 
@@ -101,6 +111,8 @@ def compare_sources(database: AuditDatabase) -> SourceComparison:
     names = list_sources(database)
     if not names:
         return SourceComparison([], [])
+    from auditor.query.corpus_groups import group_rows  # few audits have several sources
+
     listed = f"status = 'ok' AND caption_source IN ({', '.join(map(quote_literal, names))})"
     facts = {row["source"]: row for row in measure_source_texts(database, listed)}
     groups = [group for group in group_rows(database, "caption_source").groups if group.name in facts]
@@ -124,7 +136,7 @@ def measure_source_texts(database: AuditDatabase, where: str) -> list[dict[str, 
     )
 
 
-def build_source_facts(group: Group, row: Mapping[str, Any]) -> SourceFacts:
+def build_source_facts(group: "Group", row: Mapping[str, Any]) -> SourceFacts:
     no_caption, repeated = (float(row[name] / row["rows"]) for name in ("no_caption", "repeated"))
     speakers = float((row["speakers"] or 0) / (row["detected"] or 1))
     language = row["language"] if (row["detected"] or 0) >= FEWEST_DETECTED else None

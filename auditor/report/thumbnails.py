@@ -1,10 +1,10 @@
 """Small JPEGs of images and videos for the dashboard and the report, decoded in a killable process.
 
     jpeg = make_thumbnail(data, "video", 320)                    # the middle frame
-    with Thumbnails(size=160, frames=8) as thumbnails:
-        strip = thumbnails.frames(data, "video")                 # [(seconds, jpeg), ...]
-        for key, result in thumbnails.map([("a", data, "image")]):
-            ...                                                  # result: bytes or a Problem
+    thumbnails = Thumbnails(size=160, frames=8)                  # until close()
+    strip = thumbnails.frames(data, "video")                     # [(seconds, jpeg), ...]
+    for key, result in thumbnails.map([("a", data, "image", None)]):
+        ...                                                      # result: bytes or a Problem
 
 Importing this module imports neither torch nor `model`; the first thumbnail starts the decoders.
 """
@@ -13,7 +13,7 @@ import atexit
 import functools
 import io
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from auditor.corpus.sample import Kind, Problem, Span
@@ -39,20 +39,12 @@ class Thumbnails:
         spec = PixelSpec(size=(size, size), resize_mode="longest", fill=255)
         self._pool: DecoderPool = DecoderPool(spec, frames, workers, DecodeLimits(seconds=seconds))
 
-    def __enter__(self) -> "Thumbnails":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._pool.close()
 
-    def map(
-        self, media: Iterable[tuple[T, bytes, Kind]], spans: Mapping[T, Span] | None = None
-    ) -> Iterator[tuple[T, bytes | Problem]]:
+    def map(self, media: Iterable[tuple[T, bytes, Kind, Span | None]]) -> Iterator[tuple[T, bytes | Problem]]:
         """A JPEG of each medium, in order; for a video or a span of it, the middle one of its frames."""
-        tasks = ((tag, data, kind, [spans[tag]] if spans and tag in spans else []) for tag, data, kind in media)
+        tasks = ((tag, data, kind, [span] if span else []) for tag, data, kind, span in media)
         for tag, result in self._pool.map_spans(tasks):
             assert result is not None
             yield tag, result if isinstance(result, Problem) else encode_jpeg(result, len(result.pixels) // 2)
@@ -70,7 +62,7 @@ def make_thumbnail(data: bytes, kind: Kind, size: int = 256, span: Span | None =
     """A JPEG of one medium; the decoders stay open for the next call. Raises ThumbnailError."""
     with _lock:
         thumbnails = _open_thumbnails(size)
-    ((_, result),) = thumbnails.map([(0, data, kind)], {0: span} if span else {})
+    ((_, result),) = thumbnails.map([(0, data, kind, span)])
     if isinstance(result, Problem):
         raise ThumbnailError(f"cannot be shown: {result.message}")
     return result

@@ -19,6 +19,7 @@ from auditor.vectors import Bools, Doubles
 CONFIDENCE = 0.9
 DRAWS = 20_000
 SEED = 20_231_117
+TRIED = 3  # strata that may get the extra pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,10 @@ def compute_end(strata: Sequence[Stratum], quantity: Quantity, worse: Bools, tai
     return max(ends) if upper else min(ends)
 
 
-def rank_strata(quantity: Quantity, middle: Doubles, extreme: Doubles, upper: bool, tried: int = 3) -> list[int]:
+def rank_strata(quantity: Quantity, middle: Doubles, extreme: Doubles, upper: bool) -> list[int]:
     """The strata in which an extra pair moves the quantity most on average; the widest end is among them."""
     value = quantity(np.where(np.eye(len(middle), dtype=bool), extreme, middle))
-    return [int(h) for h in np.argsort(-value if upper else value, kind="stable")[:tried]]
+    return [int(h) for h in np.argsort(-value if upper else value, kind="stable")[:TRIED]]
 
 
 def draw_beta(generator: np.random.Generator, bad: float, good: float) -> Doubles:

@@ -3,7 +3,6 @@
 Reviewers need neither the audit nor this program. The score is not shown because it would bias them.
 """
 
-import base64
 import csv
 import html
 import io
@@ -69,15 +68,15 @@ def import_label_sheet(database: AuditDatabase, path: str, reviewer: str | None 
     return len(reviews)
 
 
-def build_label_page(rows: Sequence[Mapping[str, Any]], pictures: Sequence[bytes | None], name: str) -> str:
-    cards = "\n".join(build_label_card(row, jpeg) for row, jpeg in zip(rows, pictures, strict=True))
+def build_label_page(rows: Sequence[Mapping[str, Any]], pictures: Sequence[str], name: str) -> str:
+    """The page; a picture is a JPEG in base64, or empty."""
+    cards = "\n".join(map(build_label_card, rows, pictures))
     page = Path(__file__).with_name("sheet.html").read_text(encoding="utf-8")
     return page.replace("{{name}}", html.escape(name)).replace("{{cards}}", cards)
 
 
-def build_label_card(row: Mapping[str, Any], jpeg: bytes | None) -> str:
-    inline = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}" if jpeg else ""
-    picture = f'<img src="{inline}" alt="">' if jpeg else "<p>no image</p>"
+def build_label_card(row: Mapping[str, Any], jpeg: str) -> str:
+    picture = f'<img src="data:image/jpeg;base64,{jpeg}" alt="">' if jpeg else "<p>no image</p>"
     fields = " ".join(f'data-{name.replace("_", "-")}="{html.escape(str(row[name]))}"' for name in SHEET_COLUMNS[:3])
     span = get_row_span(row)
     caption = html.escape(row["caption"] or "") + (f" ({span.start:g} to {span.end:g} s)" if span else "")

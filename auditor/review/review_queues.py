@@ -20,10 +20,6 @@ MOST = 200  # rows of a queue
 CERTIFICATION = "certification "
 
 
-class QueueError(AuditorError):
-    """A queue that does not exist."""
-
-
 @dataclass(frozen=True, slots=True)
 class QueueRow:
     uid: str
@@ -79,7 +75,7 @@ def fetch_queue(database: AuditDatabase, name: str, where: str | None = None, li
             if CERTIFICATION + sample.name == name:
                 return [QueueRow(row.uid, row.caption_index, row.shard) for row in sample.rows]
     if name not in ORDERS:
-        raise QueueError(f"there is no queue {name!r}; queues are {', '.join(list_queues(database))}")
+        raise AuditorError(f"there is no queue {name!r}; queues are {', '.join(list_queues(database))}")
     chosen = ("uid", "caption_index", "shard")
     usable = f"({database.where(where)}) AND status = 'ok'"
     rows = fetch_rows(database, f"{usable} AND p_mismatch IS NOT NULL", ORDERS[name](database), limit, columns=chosen)

@@ -18,6 +18,7 @@ from auditor.score.statistics.competence import Competence, Estimate, measure_co
 from auditor.score.statistics.rivals import ReferenceSample
 from auditor.sweep.sweep_events import ShardReport
 from auditor.terminal import print_line
+from auditor.workers.blas_threads import use_one_blas_thread
 
 EARLY_PAIRS = 1000
 BLIND = "warning: this model hardly tells these captions from random ones"
@@ -60,6 +61,7 @@ class SampleCompetence:
         }
 
 
+@use_one_blas_thread()
 def measure_shards(folder: Folder, shards: Mapping[str, int], count: int, seed: int = 0) -> SampleCompetence | None:
     """Competence on about `count` random pairs of swept shards, given the pairs of each; None if there are too few."""
     generator = np.random.default_rng(seed)

@@ -31,12 +31,14 @@ from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import find_priors
 from auditor.score.vocabulary import EncodeText
 from auditor.vectors import Floats
+from auditor.workers.blas_threads import use_one_blas_thread
 from auditor.workers.process_pool import SERIAL, Engine
 from model.backbone import Backbone
 from model.checkpoint import CONFIG, HEAD, load_prototype_head, save_checkpoint
 from model.prototypes import PrototypeHead
 
 
+@use_one_blas_thread()
 def score_corpus(
     folder: Folder,
     shards: Sequence[str],
@@ -71,12 +73,14 @@ def score_corpus(
     return context
 
 
+@use_one_blas_thread()
 def load_context(folder: Folder, manifest: Manifest, fitted: Sequence[str], engine: Engine = SERIAL) -> ScoreContext:
     """Return the corpus-wide numbers of the last full scoring, with the shards that it was fitted on."""
     head, config = load_audit_head(folder), ScoreConfig.from_manifest(manifest.settings)
     return prepare_context(folder, fitted, head, manifest.model, config, keep=False, engine=engine)
 
 
+@use_one_blas_thread()
 def score_shards(
     context: ScoreContext, shards: Sequence[str], engine: AuditEngine, manifest: Manifest, quiet: bool
 ) -> None:
@@ -118,6 +122,7 @@ def load_audit_head(folder: Folder) -> PrototypeHead:
         return load_prototype_head(scratch)
 
 
+@use_one_blas_thread()
 def write_found_faults(folder: Folder, engine: AuditEngine) -> None:
     """Write faults.parquet: the patterns in a finished audit, if it has enough rows."""
     from auditor.faults.corpus_window import FaultsError
@@ -168,6 +173,7 @@ def add_sampling_error(ends: Mapping[str, Any], interval: tuple[float, float]) -
     return {"pi0_low": max(0.0, share - below), "pi0_high": min(1.0, share + above)}
 
 
+@use_one_blas_thread()
 def finish_manifest(manifest: Manifest, folder: Folder) -> None:
     folder.sweep_temporary("", "embeddings", "samples", "head")  # left by workers that died
     manifest.state, manifest.scoring = "complete", None

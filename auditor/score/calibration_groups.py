@@ -21,6 +21,7 @@ from auditor.audit_folder.folder import Folder
 from auditor.corpus.caption_text import parse_record
 from auditor.errors import AuditorError
 from auditor.schema import COLUMNS, FACTS
+from auditor.score.group_geometry import Pairs, TextGeometry, fit_geometries
 from auditor.score.score_config import AUTO, BY_KIND
 from auditor.score.statistics.competence import LANGUAGE, ColumnValues
 from auditor.score.statistics.group_difference import measure_differences
@@ -116,6 +117,11 @@ class Calibration:
     mismatch: MismatchModel | None  # None if there are too few different pairs that the encoder can judge
     reference: ReferenceSample  # the pairs that they are compared with
     excess: float = 0.0  # of the log odds of a mismatch over those of the kind; 0 if they are below
+    geometry: TextGeometry | None = None  # into which captions of other groups are moved
+
+    def prepare(self, pairs: Pairs) -> Pairs:
+        """The pairs as they are compared with the reference."""
+        return self.geometry.move(pairs) if self.geometry else pairs
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,9 @@ def fit_groups(
     parts = {name: reference.take(rows) for name, rows in rows_by_group.items()}
     others = np.setdiff1d(np.arange(len(reference)), np.concatenate([np.zeros(0, int), *rows_by_group.values()]))
     parts[REST] = reference.take(others) if rows_by_group and len(others) >= SMALLEST_GROUP else reference
-    calibrations = {name: Calibration(fit(part), part) for name, part in parts.items()}
+    geometries = fit_geometries({name: part for name, part in parts.items() if part is not reference})
+    parts |= {name: geometry.move(parts[name]) for name, geometry in geometries.items()}
+    calibrations = {name: Calibration(fit(part), part, geometry=geometries.get(name)) for name, part in parts.items()}
     models = {name: part.mismatch for name, part in calibrations.items() if part.mismatch is not None}
     if parts[REST] is not reference and (REST not in models or len(models) < 2):  # some are too few by themselves
         model = fit(reference)

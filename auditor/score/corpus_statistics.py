@@ -7,6 +7,7 @@ which reads every vector; the engine distributes both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -197,10 +198,14 @@ def prepare_context(
     by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
     if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
-    if head is None:
-        head = fit_audit.fit_sampled_prototypes(samples[len(KINDS) :], config, scale)
-    del samples  # the samples for the prototypes are large
+    threads = ThreadPoolExecutor(2)  # what does not depend on each other uses several cores
+    fit_head = partial(fit_audit.fit_sampled_prototypes, samples[len(KINDS) :], config, scale)
+    fitting = threads.submit(fit_head) if head is None else None
+    del samples, fit_head  # the samples for the prototypes are large
     frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
+    caption_counts = count_captions(folder, shards, engine)
+    searching = threads.submit(search_duplicates, folder, counts, config, engine=engine) if keep else None
+    threads.shutdown(wait=False)
     informative_words = frequencies.informative_words()
     vocabulary = load_vocabulary(folder, informative_words, fingerprint, encode, keep=keep)
     kinds = {}
@@ -210,13 +215,14 @@ def prepare_context(
     vague = _fit_vague_captions(list(by_kind.values()), load_examples(folder, fingerprint, encode, keep=keep))
     topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
     corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
-    caption_counts = count_captions(folder, shards, engine)
     if keep:
         _write_reference(folder, by_kind)
         _write_typical_captions(folder, list(by_kind.values()), topics)
-    duplicates = search_duplicates(folder, counts, config, engine=engine) if keep else {}
+    duplicates = searching.result() if searching else {}
     words = len(vocabulary.names) if vocabulary else None if informative_words else 0
     size = min(model["pixels"]["size"]) if model.get("pixels") else None
+    head = fitting.result() if fitting else head
+    assert head is not None
     banks = fit_audit.extract_banks(head)
     return ScoreContext(banks, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size, duplicates)
 
@@ -284,7 +290,7 @@ def _fit_parts(
         if own.mismatch is None or own.mismatch.statistic is None or not len(places):
             continue
         sample = judged_pairs.take(places) if len(places) < len(rows) else judged_pairs
-        p = estimate_probabilities(own.mismatch, sample, own.reference)
+        p = estimate_probabilities(own.mismatch, own.prepare(sample), own.reference)
         count = captions * len(places) // len(pairs)
         if model := fit_parts(sample, pairs.parts.take(rows[places]), p, seed=seed, captions=count):
             models[name] = model

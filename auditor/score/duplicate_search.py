@@ -1,21 +1,20 @@
 """The search for duplicates in a corpus of any size, cell by cell (auditor.score.statistics.duplicates).
 
-Vectors and thumbnails are written to disk sorted by cell, one file for several shards; then each group of cells is read
-from all files and searched, so that memory is bounded by a group of cells. First the vectors are embeddings, then the
-layouts of the thumbnails. The media that repeat another are written shard by shard to
-duplicates/<shard>.parquet, so that a scorer reads only its own shard; a shard without duplicates has no file.
+Vectors and thumbnails are written to disk sorted by cell, one file for several shards: the places of the groups of
+cells, then records of fixed size. Each group of cells is read from all files and searched, so that memory is bounded by
+a group of cells. First the vectors are embeddings, then the layouts of the thumbnails. The media that repeat another
+are written shard by shard to duplicates/<shard>.parquet, so that a scorer reads only its own shard; a shard without
+duplicates has no file.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from auditor.audit_folder.embeddings import (
     MEDIUM_COLUMNS,
@@ -45,16 +44,22 @@ from auditor.score.statistics.duplicates import (
     project_vectors,
 )
 from auditor.score.statistics.picture_match import Thumbnails, compute_layouts, find_structure
-from auditor.vectors import Floats, Ints
+from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
 DUPLICATES = "duplicates"
 SCHEMA = pa.schema([("uid", pa.string()), ("duplicate_of", pa.string())])
+RECORD = [
+    *((name, "i8") for name in ("medium", "cell", "mark", "file")),
+    *(("worth", "f8"), ("home", "?"), ("writable", "?")),
+]
 SORTED = "sorted"  # folder inside it that exists only during the search
-MEDIA_TOGETHER = 50_000  # fewest media whose vectors are sorted into one file
-GROUP_BYTES = 96 << 20  # float16 vectors that a task reads at once, and copies once
-ROW_BYTES = {"vector": np.float16, "thumbnail": np.uint8}
-SAMPLE_SHARDS = 256  # shards from which the sample for the cells is drawn
+FILE_BYTES = 24 << 20  # records of media that are sorted into one file
+GROUP_BYTES = 48 << 20  # records of a group of cells, which a task reads at once
+SAMPLE_SHARDS = 256  # shards from which media are sampled
+WRITTEN_TOGETHER = 4096  # records
+TRIED = 2000  # media of the sample whose cells are counted
+SAMPLE = 20_000  # media from which the rule is estimated, and the cells if they are few
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class SearchPlan:
     by_layout: bool  # search among the layouts of thumbnails, not among embeddings
     axes: Floats | None  # (D, W) on which media are first compared; None for all
     cells: Floats  # (C, W or D)
+    record: np.dtype[np.void]  # a medium in a cell
     groups: int  # number of groups of consecutive cells
     best: str  # which medium represents a group
     writable: frozenset[str]  # shards; the others cannot change, so their media come first
@@ -115,29 +121,51 @@ def plan_search(
     count = choose_cell_count(media)
     generator = np.random.default_rng(config.seed)
     chosen = np.sort(generator.choice(len(shards), min(SAMPLE_SHARDS, len(shards)), replace=False))
-    shard_sample = -(-max(count * SAMPLE_PER_CELL, 20_000) // len(chosen))
-    work = partial(_sample_media, folder, shard_sample, config.seed)
-    parts = list(engine.each(work, [shards[i] for i in chosen]))
-    visual, thumbnails = (np.concatenate(column) for column in zip(*parts, strict=True))
+    chosen_shards = [shards[number] for number in chosen]
+    work = partial(_sample_media, folder, -(-SAMPLE // len(chosen)), config.seed)
+    visual, thumbnails = map(np.concatenate, zip(*engine.each(work, chosen_shards), strict=True))
     rule = choose_copy_rule(visual, thumbnails, config.near_duplicate, config.copy_agreement)
     spaces = [(rule, visual)]
     if rule.agreement is not None:
         layouts = compute_layouts(thumbnails[find_structure(thumbnails)])
         spaces.append((replace(rule, candidate=LAYOUT_COSINE, cosine=np.inf), layouts))
+    thumbnail_bytes = 1 if rule.agreement is None else thumbnails.shape[1]
+    del visual, thumbnails
     plans = []
     for number, (space_rule, vectors) in enumerate(spaces):
         axes = fit_axes(vectors, space_rule.candidate) if count > 1 else None
-        cells = fit_cells(project_vectors(vectors, axes), count, config.seed)
-        row_bytes = 2 * vectors.shape[1] + (thumbnails.shape[1] if rule.agreement is not None else 0)
-        groups = max(1, min(len(cells), 2 * media * row_bytes // GROUP_BYTES))  # a medium is in about two cells
-        plans.append(SearchPlan(folder, space_rule, number == 1, axes, cells, groups, config.keep_duplicate, writable))
+        record = np.dtype([*RECORD, ("vector", "f2", vectors.shape[1:]), ("thumbnail", "u1", (thumbnail_bytes,))])
+        sample = project_vectors(vectors, axes)
+        plan = SearchPlan(folder, space_rule, number == 1, axes, sample[:1], record, 1, config.keep_duplicate, writable)
+        if count * SAMPLE_PER_CELL > SAMPLE:
+            project = partial(_sample_space, plan, -(-count * SAMPLE_PER_CELL // len(chosen)), config.seed)
+            sample = np.concatenate(list(engine.each(project, chosen_shards)))
+        plans.append(plan if count == 1 else _divide_space(plan, sample, count, media, config.seed))
     return plans
+
+
+def _divide_space(plan: SearchPlan, sample: Floats, count: int, media: int, seed: int) -> SearchPlan:
+    """The plan with cells, and with groups of them that fit into memory."""
+    cells = fit_cells(sample, count, seed)
+    tried = sample[:: -(-len(sample) // TRIED)]
+    rows = media * len(assign_cells(tried, cells, plan.rule.candidate)[0]) // len(tried)
+    return replace(plan, cells=cells, groups=max(1, min(len(cells), rows * plan.record.itemsize // GROUP_BYTES)))
 
 
 def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Floats, Thumbnails]:
     media, visual = read_first_rows(folder, shard, ["visual", "thumbnail"])
-    chosen = np.sort(np.random.default_rng(seed).choice(len(visual), min(limit, len(visual)), replace=False))
-    return visual[chosen].astype(np.float16), read_thumbnails(media)[chosen]
+    chosen = choose_rows(len(visual), limit, seed)
+    return visual[chosen].astype(np.float16), read_thumbnails(media.take(chosen))
+
+
+def _sample_space(plan: SearchPlan, limit: int, seed: int, shard: str) -> Floats:
+    vectors = _read_space(plan, shard, [])[2]
+    return project_vectors(vectors[choose_rows(len(vectors), limit, seed)], plan.axes)
+
+
+def choose_rows(count: int, limit: int, seed: int) -> Ints:
+    """At most `limit` of `count` rows, at random, in order."""
+    return np.sort(np.random.default_rng(seed).choice(count, min(limit, count), replace=False))
 
 
 def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
@@ -156,104 +184,96 @@ def _search_space(plan: SearchPlan, shards: Sequence[str], starts: Ints, engine:
     """Copies by embedding or by layout, as those of `_search_cells`."""
     batches: dict[int, list[tuple[str, int]]] = {}
     for shard, start in zip(shards, starts.tolist(), strict=True):
-        batches.setdefault(start // MEDIA_TOGETHER, []).append((shard, start))
+        batches.setdefault(start * plan.record.itemsize // FILE_BYTES, []).append((shard, start))
     files = list(engine.each(partial(_write_sorted, plan), list(batches.items())))
     edges = np.concatenate(list(engine.each(partial(_search_cells, plan, files), range(plan.groups))))
     plan.folder.remove(f"{DUPLICATES}/{SORTED}")
     return edges
 
 
-def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) -> str:
-    """Write the media of a batch of shards with their cells, one row group per group of cells; returns the file."""
-    number, shards = batch
-    parts = [_assign_media(plan, shard, start) for shard, start in shards]
-    columns = concatenate_columns(parts)
-    cell = columns["cell"]
-    order = np.argsort(cell, kind="stable")
-    ends = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
-    name = f"{DUPLICATES}/{SORTED}/{number:06d}.parquet"
-    schema = pa.schema({key: _build_column(values[:0]).type for key, values in columns.items()})
-    with plan.folder.writing(name) as local, pq.ParquetWriter(local, schema, compression="none") as writer:
-        for start, end in pairwise(ends.tolist()):
-            rows = order[start:end]
-            table = pa.Table.from_arrays([_build_column(values[rows]) for values in columns.values()], schema=schema)
-            writer.write_table(table, row_group_size=max(1, len(rows)))
-    return name
-
-
-def _build_column(values: Any) -> pa.Array:
-    """An array as a column; the rows of a matrix as bytes."""
-    if values.ndim == 1:
-        return pa.array(values)
-    width = values.shape[1] * values.itemsize
-    return pa.Array.from_buffers(pa.binary(width), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _assign_media(plan: SearchPlan, shard: str, start: int) -> dict[str, Any]:
-    """The columns of `_write_sorted` for a shard; a medium has a row for each cell that it is in."""
-    names = ["media_digest", "visual", "thumbnail", *list_worth_columns(plan.best)]
+def _read_space(plan: SearchPlan, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Ints, Floats, Thumbnails]:
+    """Of a shard, the media with these columns, and the rows, vectors and thumbnails of those that are searched."""
+    names = ["visual", *columns, *([] if plan.rule.agreement is None else ["thumbnail"])]
     media, vectors = read_first_rows(plan.folder, shard, names)
+    if plan.rule.agreement is None:
+        return media, np.arange(media.num_rows), vectors, np.zeros((media.num_rows, 1), np.uint8)
     thumbnails, rows = read_thumbnails(media), np.arange(media.num_rows)
     if plan.by_layout:
         rows = np.flatnonzero(find_structure(thumbnails))
-        vectors = compute_layouts(thumbnails[rows])
-    number, cell, home = assign_cells(project_vectors(vectors, plan.axes), plan.cells, plan.rule.candidate)
-    rows = rows[number]
-    return {
-        "medium": rows + start,
-        "cell": cell,
-        "home": home,
-        "mark": number_digests(compute_media_identities(media))[rows],
-        "file": number_digests(media["media_digest"].to_pylist())[rows],
-        "worth": compute_worth(media, plan.best)[rows],
-        "writable": np.full(len(rows), shard in plan.writable),
-        "vector": vectors.astype(np.float16)[number],
-        "thumbnail": thumbnails[rows] if plan.rule.agreement is not None else np.zeros((len(rows), 1), np.uint8),
-    }
+        thumbnails = thumbnails[rows]
+        vectors = compute_layouts(thumbnails)
+    return media, rows, vectors, thumbnails
+
+
+def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) -> str:
+    """Write the media of a batch of shards, sorted by cell, after the number of the first record of each group."""
+    number, shards = batch
+    parts = [_assign_media(plan, shard, start) for shard, start in shards]
+    first = np.cumsum([0, *(len(records) for records, *_ in parts)])
+    records = np.concatenate([part[0] for part in parts])
+    medium = np.concatenate([part[1] + start for part, start in zip(parts, first, strict=False)])
+    cell, home = (np.concatenate([part[column] for part in parts]) for column in (2, 3))
+    del parts
+    order = np.argsort(cell, kind="stable")
+    places = np.searchsorted(cell[order] * plan.groups // len(plan.cells), np.arange(plan.groups + 1))
+    name = f"{DUPLICATES}/{SORTED}/{number:06d}"
+    with plan.folder.writing(name) as local, local.open("wb") as file:
+        file.write(places.astype(np.int64).tobytes())
+        for rows in np.split(order, range(WRITTEN_TOGETHER, len(order), WRITTEN_TOGETHER)):
+            block = records.take(medium[rows])
+            block["cell"], block["home"] = cell[rows], home[rows]
+            file.write(block.tobytes())
+    return name
+
+
+def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[npt.NDArray[np.void], Ints, Ints, Bools]:
+    """The records of a shard, and a row (record, cell, whether it is its own) for each cell that a medium is in."""
+    media, rows, vectors, thumbnails = _read_space(plan, shard, ["media_digest", *list_worth_columns(plan.best)])
+    records = np.zeros(len(rows), plan.record)
+    records["medium"] = rows + start
+    records["mark"] = number_digests(compute_media_identities(media))[rows]
+    records["file"] = number_digests(media["media_digest"].to_pylist())[rows]
+    records["worth"] = compute_worth(media, plan.best)[rows]
+    records["writable"] = shard in plan.writable
+    records["vector"], records["thumbnail"] = vectors, thumbnails
+    return records, *assign_cells(project_vectors(vectors, plan.axes), plan.cells, plan.rule.candidate)
 
 
 def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
     """Copies in one group of cells: rows (E, 3) as those of `find_copies`, with the numbers of media in the corpus."""
-    columns = _read_group(plan, files, group)
-    order = np.lexsort((columns["medium"], -columns["worth"], columns["writable"], columns["cell"]))
+    records = _read_group(plan, files, group)
+    order = np.lexsort((records["medium"], -records["worth"], records["writable"], records["cell"]))
     edges = [np.zeros((0, 3), np.int64)]
-    for rows in np.split(order, np.flatnonzero(np.diff(columns["cell"][order])) + 1):
+    for rows in np.split(order, np.flatnonzero(np.diff(records["cell"][order])) + 1):
         if len(rows) < 2:
             continue
         names = ("vector", "thumbnail", "mark", "file", "home")
-        copies = find_copies(CellMedia(*(columns[name][rows] for name in names)), plan.rule, plan.axes)
-        copies[:, :2] = columns["medium"][rows[copies[:, :2]]]
+        copies = find_copies(CellMedia(*(records[name][rows] for name in names)), plan.rule, plan.axes)
+        copies[:, :2] = records["medium"][rows[copies[:, :2]]]
         edges.append(copies)
     return np.concatenate(edges)
 
 
-def _read_group(plan: SearchPlan, files: Sequence[str], group: int) -> dict[str, Any]:
-    """The columns of one group of cells from all files; of each file, only the matrices are kept while reading."""
-    parts: list[dict[str, Any]] = []
-    for name in files:
-        with plan.folder.open_table(name) as parquet:
-            if parquet.num_row_groups != plan.groups:
-                raise StorageError(f"{name} has {parquet.num_row_groups} parts, not {plan.groups}")
-            table = parquet.read_row_group(group)
-        parts.append({key: _read_column(table[key], ROW_BYTES.get(key)) for key in table.column_names})
-    return concatenate_columns(parts)
+def _read_group(plan: SearchPlan, files: Sequence[str], group: int) -> npt.NDArray[np.void]:
+    """The records of one group of cells from all files."""
+    header = 8 * (plan.groups + 1)
+    places = [np.frombuffer(_read_bytes(plan, name, 8 * group, 8 * group + 16), np.int64) for name in files]
+    records = np.empty(sum(end - start for start, end in places), plan.record)
+    row = 0
+    for name, (start, end) in zip(files, places, strict=True):
+        size = plan.record.itemsize
+        part = _read_bytes(plan, name, header + start * size, header + end * size)
+        records[row : row + end - start] = np.frombuffer(part, plan.record)
+        row += end - start
+    return records
 
 
-def concatenate_columns(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The columns of several parts as one; the parts are emptied, so that only one column is in memory twice."""
-    return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-
-
-def _read_column(column: pa.ChunkedArray, kind: Any) -> Any:
-    """A column as an array; a column of bytes as a matrix of numbers of this kind."""
-    if kind is None:
-        return column.to_numpy()
-    width = column.type.byte_width // np.dtype(kind).itemsize
-    parts = [
-        np.frombuffer(chunk.buffers()[1], kind)[chunk.offset * width :][: len(chunk) * width].reshape(-1, width)
-        for chunk in column.chunks
-    ]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros((0, width), kind), *parts])
+def _read_bytes(plan: SearchPlan, name: str, start: int, end: int) -> bytes:
+    with plan.folder.reading(name):
+        data: bytes = plan.folder.fs.cat_file(plan.folder.path(name), start, end)
+    if len(data) != end - start:
+        raise StorageError(f"{name} was cut off")
+    return data
 
 
 def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: Ints, engine: Engine) -> int:

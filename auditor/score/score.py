@@ -173,7 +173,7 @@ def _judge_pairs(
         if model is None or model.statistic is None:
             reason[rows] = "too_few_pairs"
         elif len(rows):
-            chosen = kind.competence.keep_judged(pairs, rows)
+            chosen = calibration.prepare(kind.competence.keep_judged(pairs, rows))
             is_whole = len(calibration.reference) == len(kind.reference) and len(rows) == len(pairs)
             compared = measures if is_whole else kind.measure(chosen, reference=calibration.reference)
             excess_shift = max(0.0, shift - calibration.excess)

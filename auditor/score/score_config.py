@@ -23,9 +23,13 @@ DUPLICATE_ORDERS = (
 class ScoreConfig:
     """Settings of scoring."""
 
-    reference: int = setting(4096, "Number of reference pairs, per kind of medium, that each pair is compared with.")
+    reference: int = setting(
+        4096, "Number of reference pairs, per kind of medium, that each pair is compared with.", minimum=1
+    )
     fit_pairs: int = 16_384  # upper limit on the pairs that prototypes are fitted on
-    prototypes: int = setting(64, "Number of prototypes (K) per modality, if prototypes are fitted; the paper has 8.")
+    prototypes: int = setting(
+        64, "Number of prototypes (K) per modality, if prototypes are fitted; the paper has 8.", minimum=1
+    )
     target: Literal["h", "retrieval"] = setting(
         "retrieval",
         "What u follows if prototypes are fitted: the paper's h (mean similarity), or how much of the corpus fits an "
@@ -61,7 +65,7 @@ class ScoreConfig:
         "column that the sweep measures (media_size, sharpness, ...). `duplicate_of` of the others names it.",
         metavar="COLUMN",
     )
-    seed: int = setting(0, "Random seed.")
+    seed: int = setting(0, "Random seed.", minimum=0)
 
     def __post_init__(self) -> None:
         if self.keep_duplicate not in DUPLICATE_ORDERS:
@@ -93,4 +97,4 @@ class HeadFitConfig:
     tau: float = setting(5.0, "Temperature of the exponential evidence.")
     scale: float = setting(100.0, "Factor by which cosines are multiplied before they become evidence.")
     pairs: int = setting(16_384, "Fit on at most this many pairs of each kind of medium.", minimum=1)
-    seed: int = setting(0, "Random seed.")
+    seed: int = setting(0, "Random seed.", minimum=0)

@@ -18,36 +18,30 @@ from auditor.workers.decoder_pool import Decoded
 from model.backbone import Backbone
 from model.pixels import Pixels
 
-PIECE = 1024  # samples encoded and written together
+PIECE = 1024  # samples encoded and written together: a multiple of TOKENIZED
 PIECE_VECTORS = 50_000  # a piece with more frames and texts than this has fewer samples
 TOKENIZED = 64  # samples whose captions are tokenized together
 
 
 def describe_samples(backbone: Backbone, events: Iterable[DecodeEvent]) -> Generator[SweepEvent, None, None]:
     """Pass frames on, and put the samples together in pieces."""
-    samples: list[DecodedSample] = []
     cutter = PieceCutter(backbone)
     frames = 0  # that arrived of the sample that comes next
     for event in events:
         if isinstance(event, DecodedSample):
             pixels, sample = take_pixels(event, frames)
-            samples.append(sample)
             frames = 0
             if len(pixels):
                 yield FramePart(pixels)
             del pixels
-            if len(samples) == TOKENIZED:
-                yield from cutter.add(samples)
-                samples = []
+            yield from cutter.add(sample)
             continue
         if isinstance(event, FramePart):
             frames += len(event.pixels)
         elif isinstance(event, ShardEnd):
-            yield from cutter.add(samples)
             yield from cutter.finish()
-            samples = []
         else:  # a shard that starts, or fails: what came of it before does not count
-            samples, frames, cutter = [], 0, PieceCutter(backbone)
+            frames, cutter = 0, PieceCutter(backbone)
         yield event
 
 
@@ -63,21 +57,32 @@ NO_PIXELS: Pixels = np.zeros((0, 0, 0, 3), np.uint8)
 
 
 class PieceCutter:
-    """Collects the samples of one shard and cuts them into pieces."""
+    """Collects the samples of one shard and cuts them into pieces.
+
+    A piece ends with the sample whose frames were passed on last: the encoder takes all frames before a piece for it.
+    """
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
         self.samples: list[DecodedSample] = []
+        self.without_tokens: list[DecodedSample] = []  # that come after these
         self.vectors = 0
 
-    def add(self, samples: Sequence[DecodedSample]) -> Iterator[SamplePiece]:
-        for decoded in add_tokens(self.backbone, samples):
-            self.samples.append(decoded)
-            self.vectors += decoded.frames + (len(decoded.texts.tokens) if decoded.texts else 0)
-            if len(self.samples) == PIECE or self.vectors >= PIECE_VECTORS:
+    def add(self, decoded: DecodedSample) -> Iterator[SamplePiece]:
+        self.without_tokens.append(decoded)
+        self.vectors += decoded.frames
+        if len(self.without_tokens) == TOKENIZED or self.vectors >= PIECE_VECTORS:
+            self._tokenize()
+            if len(self.samples) >= PIECE or self.vectors >= PIECE_VECTORS:
                 yield from self.finish()
 
+    def _tokenize(self) -> None:
+        samples, self.without_tokens = add_tokens(self.backbone, self.without_tokens), []
+        self.samples += samples
+        self.vectors += sum(len(decoded.texts.tokens) for decoded in samples if decoded.texts)
+
     def finish(self) -> Iterator[SamplePiece]:
+        self._tokenize()
         samples, self.samples, self.vectors = self.samples, [], 0
         if samples:
             yield build_piece(samples)

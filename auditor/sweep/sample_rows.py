@@ -5,7 +5,6 @@ A row with a time span has a status of its own: the video may be sound and the s
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -108,7 +107,7 @@ def _describe_medium(decoded: DecodedSample) -> dict[str, object]:
         "frames": decoded.frames,
         "decoder": medium.decoder,
         "aspect": medium.width / max(1, medium.height),
-        **(asdict(medium.pixel_facts) if medium.pixel_facts else {}),
+        **(medium.pixel_facts._asdict() if medium.pixel_facts else {}),
         **(_describe_video(medium.video_facts) if medium.video_facts else {}),
     }
 

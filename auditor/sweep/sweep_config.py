@@ -31,13 +31,14 @@ class SweepConfig:
         "Compile the encoder with torch.compile: minutes at the start, faster afterwards on a GPU.",
         flag="--compile",
     )
-    batch_size: int = setting(32, "Number of frames encoded at once.")
+    batch_size: int = setting(32, "Number of frames encoded at once.", minimum=1)
     decoders: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     limits: DecodeLimits = field(default_factory=DecodeLimits)
 
     def __post_init__(self) -> None:
-        if self.frames < 1:
-            raise AuditorError(f"--frames must be at least 1, not {self.frames}")
+        for option, number in (("--frames", self.frames), ("--batch-size", self.batch_size)):
+            if number < 1:
+                raise AuditorError(f"{option} must be at least 1, not {number}")
         if not 0 <= self.context < math.inf:
             raise AuditorError(f"--context must be a number of seconds, 0 or more, not {self.context:g}")
 

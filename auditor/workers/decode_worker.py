@@ -159,7 +159,7 @@ class FileDecoding:
 
     def decode(self, messages: MessageSocket) -> tuple[dict[str, Any], Any]:
         """Return the facts about the file and its frames (F, H, W, 3). The content decides its kind, not its name."""
-        from auditor.workers.pixel_facts import make_thumbnail, measure_pixels
+        from auditor.workers.pixel_facts import describe_pixels
         from model.pixels import DecodeError
         from model.video.video_formats import is_video
 
@@ -173,7 +173,8 @@ class FileDecoding:
         except DecodeError as error:
             return {"status": error.status, "message": str(error)}, None
         if self.settings["measure"]:
-            facts |= {"measured": measure_pixels(stack).to_dict(), "thumbnail": make_thumbnail(stack).hex()}
+            measured, thumbnail = describe_pixels(stack)
+            facts |= {"measured": measured, "thumbnail": thumbnail.hex()}
         return {**facts, "shape": stack.shape}, stack
 
     def decode_whole(self) -> tuple[Any, dict[str, Any]]:

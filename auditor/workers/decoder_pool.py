@@ -24,7 +24,7 @@ import numpy as np
 
 from auditor.corpus.sample import Kind, Problem, Span
 from auditor.workers.decode_worker import PART
-from auditor.workers.decoder_process import BATCHES, DecodeBatch, Decoded, Decoder, DecodeTask
+from auditor.workers.decoder_process import DecodeBatch, Decoded, Decoder, DecodeTask
 from auditor.workers.fork_server import DecoderError
 from auditor.workers.pixel_slots import HALF
 from model.pixels import DecodeLimits, Pixels, PixelSpec
@@ -102,6 +102,8 @@ class DecoderPool:
         options = {"frames": frames, "exact": exact, "motion": motion, "measure": measure, "each_second": each_second}
         settings = {"pixels": pixels.to_dict(), "limits": asdict(limits), **options}
         self._max_shape = (frames, *pixels.size, 3)
+        self._frame_bytes = 3 * pixels.size[0] * pixels.size[1]
+        self._result_bytes = {"image": self._frame_bytes, "video": frames * self._frame_bytes}  # at most
         self._tasks: queue.SimpleQueue[DecodeTask | DecodeBatch | None] = queue.SimpleQueue()
         self._closed = False
         self._streams: set[SpanStream] = set()
@@ -137,10 +139,14 @@ class DecoderPool:
                 if isinstance(data, bytes):
                     if batch.files and (len(batch.files) >= size or batch.size + len(data) > HALF):
                         batch = self._send_batch(batch)
-                    waiting, cost = self._add_file(data, batch), len(data) + self._measure_result(kind)
+                    waiting, cost = self._add_file(data, batch), len(data) + self._result_bytes[kind]
                 else:
-                    waiting = data, None
-                    cost = self._start_stream(data) if isinstance(data, SpanStream) else 0
+                    waiting, cost = (data, None), 0
+                    if isinstance(
+                        data, SpanStream
+                    ):  # its decoder waits for its reader, who first takes what came before
+                        batch = self._send_batch(batch)
+                        cost = self._start_stream(data)
                 pending.append((tag, cost, waiting))
                 held += cost
                 while pending and (len(pending) > lookahead or held > HELD_BYTES):
@@ -173,10 +179,6 @@ class DecoderPool:
         self._tasks.put(batch)
         return DecodeBatch()
 
-    def _measure_result(self, kind: Kind) -> int:
-        """The bytes of the pixels of a medium, at most."""
-        return int(np.prod(self._max_shape[1:] if kind == "image" else self._max_shape))
-
     def map_spans(
         self,
         tasks: Iterable[tuple[T, bytes | Problem | None, Kind, Sequence[Span | None]]],
@@ -204,7 +206,7 @@ class DecoderPool:
         stream.future.add_done_callback(lambda _: stream.deliver(None))
         stream.future.add_done_callback(lambda _: self._streams.discard(stream))
         self._enqueue(stream)
-        return len(stream.data) + WAITING_PARTS * PART * int(np.prod(self._max_shape[1:]))
+        return len(stream.data) + WAITING_PARTS * PART * self._frame_bytes
 
     def _enqueue(self, task: DecodeTask) -> "Future[Decoded | Problem]":
         if self._closed:
@@ -242,7 +244,7 @@ class DecoderPool:
                 with contextlib.suppress(queue.Empty):
                     task = self._tasks.get(block=not decoder.sent)
                     closing = task is None
-            if isinstance(task, DecodeBatch) and len(decoder.sent) < BATCHES:
+            if isinstance(task, DecodeBatch) and decoder.takes_batch:
                 send_batch(decoder, task)
                 task = None
             elif decoder.sent:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.corpus.sample import Kind, Problem
+from auditor.vectors import THUMBNAIL_SIDE
 from auditor.workers.decode_worker import PART, MessageSocket
 from auditor.workers.fork_server import FORK_SERVER, DecoderError
 from auditor.workers.pixel_facts import PixelFacts
@@ -29,7 +30,10 @@ LOST_SPAN = "no frame of the span could be decoded"
 BATCHES = 2  # sent ahead; the memory for files has as many halves
 BATCH_SHARE = 0.25  # of the time for one file: how long a batch of small files may take before each is decoded alone
 # A file may have taken control of the decoder, so any answer is possible; a TimeoutError is an OSError.
-BROKEN_ANSWERS = (ConnectionError, TimeoutError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+BROKEN_ANSWERS = (
+    *(ConnectionError, TimeoutError, AttributeError, IndexError, KeyError, TypeError, ValueError),
+    *(OverflowError, RecursionError),
+)
 FrameShape = tuple[int, int, int, int]  # (F, H, W, 3)
 
 
@@ -119,27 +123,42 @@ class DecodeTask:
         return SpanFrames(spans, find_positions(facts["around"]))
 
 
-def build_result(task: DecodeTask, facts: dict[str, Any], pixels: Pixels) -> Decoded | Problem:
-    """Build the result from the decoder's last answer, checking each value."""
+def build_result(facts: dict[str, Any], pixels: Pixels, task: DecodeTask | None = None) -> Decoded | Problem:
+    """Build the result from the decoder's last answer, checking each value. Without a task, there are no spans."""
     if "status" in facts:
         return Problem("too_large" if facts["status"] == "too_large" else "corrupt", str(facts["message"]))
     times = [float(t) for t in facts["times"]] if "times" in facts else None
-    span_frames = task.assign_frames(facts)
-    if span_frames is not None and times is not None:
+    span_frames = task.assign_frames(facts) if task is not None else None
+    if task is not None and span_frames is not None and times is not None:
         times = [times[place] for place in task.received]
+    duration, decoder, note = (facts.get(name) for name in ("duration", "decoder", "note"))
     return Decoded(
         pixels,
-        int(facts["width"]),
-        int(facts["height"]),
-        duration=facts.get("duration"),
+        read_length(facts["width"]),
+        read_length(facts["height"]),
+        duration=None if duration is None else float(duration),
         times=times,
-        decoder=facts.get("decoder"),
+        decoder=None if decoder is None else str(decoder),
         video_facts=VideoFacts.from_dict(facts["facts"]) if facts.get("facts") else None,
         span_frames=span_frames,
-        pixel_facts=PixelFacts(**facts["measured"]) if "measured" in facts else None,
-        thumbnail=bytes.fromhex(facts["thumbnail"]) if "thumbnail" in facts else None,
-        note=facts.get("note"),
+        pixel_facts=PixelFacts(*map(float, facts["measured"])) if "measured" in facts else None,
+        thumbnail=read_thumbnail(facts["thumbnail"]) if "thumbnail" in facts else None,
+        note=None if note is None else str(note),
     )
+
+
+def read_length(value: Any) -> int:
+    """The width or height of a picture, which has to fit into its column."""
+    if not 0 < int(value) < 1 << 31:
+        raise ValueError("no size of a picture")
+    return int(value)
+
+
+def read_thumbnail(text: str) -> bytes:
+    thumbnail = bytes.fromhex(text)
+    if len(thumbnail) != THUMBNAIL_SIDE**2:
+        raise ValueError("no thumbnail")
+    return thumbnail
 
 
 class Decoder:
@@ -176,10 +195,16 @@ class Decoder:
         hint = " (out of memory, or killed from outside)" if cause == "SIGKILL" else ""
         return Problem("corrupt", f"decoder died of {cause}{hint}")
 
+    @property
+    def takes_batch(self) -> bool:
+        """Whether a batch can be sent: not while files of a dead process are to be decoded one by one."""
+        return len(self.sent) < BATCHES and all(pid is not None and pid == self.pid for pid, _, _ in self.sent)
+
     def send(self, batch: DecodeBatch) -> None:
         """Send a batch. Its results, and those of batches before it, come from `receive`."""
         self._prepare()
-        if self.slots.handle is None:  # without shared memory, each file goes through the socket
+        # Without shared memory, or if the process died just now, each file goes through the socket.
+        if self.slots.handle is None or not self.takes_batch:
             self.sent.append(SentBatch(None, batch, []))
             return
         slots = [self.slots.take() for _ in batch.files]
@@ -209,7 +234,7 @@ class Decoder:
         self.messages.deadline = time.monotonic() + BATCH_SHARE * self.seconds
         answer = self.messages.receive()
         for number, facts in enumerate(answer["results"][: len(slots)]):
-            results.append(build_result(DecodeTask(b""), facts, self._receive_pixels(facts, slots, number)))
+            results.append(build_result(facts, self._receive_pixels(facts, slots, number)))
         if answer["spent"] or len(results) < len(slots):
             self.end()
 
@@ -289,7 +314,7 @@ class Decoder:
                 facts = self.messages.receive()
             slots = [slot]
             try:
-                result = build_result(task, facts, self._receive_pixels(facts, slots, 0))
+                result = build_result(facts, self._receive_pixels(facts, slots, 0), task)
             finally:
                 (slot,) = slots
             if facts["spent"]:

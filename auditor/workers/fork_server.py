@@ -151,6 +151,7 @@ def fork_decoder(settings: dict[str, Any], channel: Connection, handles: list[in
 
 def import_decoder_modules(settings: dict[str, Any]) -> None:
     """Import what the decoders need, and exempt it from garbage collection so that all decoders share its memory."""
+    gc.disable()  # it would search the objects of all imports again and again
     import numpy as np  # noqa: F401
 
     import model.pixels
@@ -162,8 +163,8 @@ def import_decoder_modules(settings: dict[str, Any]) -> None:
         import model.fast_pixels  # noqa: F401
 
         torch.set_num_threads(1)
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def end_decoder(pid: int, grace: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 The decoder process measures the pixels it has decoded anyway, at the encoder's size.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,16 @@ from auditor.vectors import THUMBNAIL_SIDE
 
 Pixels = npt.NDArray[np.uint8]
 
-DARK, BRIGHT = 0.06, 0.94  # luma below which a pixel counts as black, and above which as white
 FLAT = 10  # of 255: largest luma range of a uniform edge row or column
 MAX_FRAMES = 4
 LUMA = np.array([77, 150, 29], np.float32) / 256  # of red, green and blue
 LEVELS = np.arange(256) / 255
+DARK = int((LEVELS < 0.06).sum())  # the first level that does not count as black
+BRIGHT = int((LEVELS <= 0.94).sum())  # the first level that counts as white
 EDGE = 0.995  # quantile of the gradient: the sharpest edges decide, even if they are few
 
 
-@dataclass(frozen=True, slots=True)
-class PixelFacts:
+class PixelFacts(NamedTuple):
     """The measurements of one medium, named like their columns."""
 
     sharpness: float
@@ -34,28 +34,29 @@ class PixelFacts:
     colourfulness: float
     border_share: float
 
-    def to_dict(self) -> dict[str, float]:
-        """`asdict`, which takes longer because it copies nested values."""
-        return {name: getattr(self, name) for name in self.__slots__}
+
+def describe_pixels(frames: Pixels) -> tuple[PixelFacts, bytes]:
+    """Return the facts and the thumbnail of a medium of frames (F, H, W, 3).
+
+    The facts of a video are the medians over some of its frames. The thumbnail, in which copies of a medium are
+    recognized, is 32 x 32 gray levels of the middle frame.
+    """
+    middle, measured = len(frames) // 2, range(0, len(frames), -(-len(frames) // MAX_FRAMES))
+    lumas = {number: compute_luma(frames[number]) for number in {middle, *measured}}
+    facts = [_measure_frame(frames[number], lumas[number]) for number in measured]
+    thumbnail = _open_luma(lumas[middle]).resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX)
+    return PixelFacts(*(facts[0] if len(facts) == 1 else np.median(facts, axis=0).tolist())), thumbnail.tobytes()
 
 
-def measure_pixels(frames: Pixels) -> PixelFacts:
-    """Measure the frames (F, H, W, 3) of a medium; a video gets the median over some of its frames."""
-    frames = frames[:: -(-len(frames) // MAX_FRAMES)]
-    facts = [_measure_frame(frame, luma) for frame, luma in zip(frames, compute_luma(frames), strict=True)]
-    return PixelFacts(*np.median(facts, axis=0).tolist())
+def _open_luma(values: Pixels) -> Image.Image:
+    height, width = values.shape
+    return Image.frombuffer("L", (width, height), np.ascontiguousarray(values), "raw", "L", 0, 1)
 
 
-def make_thumbnail(frames: Pixels) -> bytes:
-    """Return 32 x 32 gray levels of the middle frame of (F, H, W, 3), in which copies of a medium are recognized."""
-    picture = Image.fromarray(frames[len(frames) // 2])
-    return compute_luma(np.asarray(picture.resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX))).tobytes()
-
-
-def compute_luma(frames: Pixels) -> Pixels:
+def compute_luma(frame: Pixels) -> Pixels:
     """Return the luma in 0..255. All sums are exact in float32, so they are those of integers, rounded down."""
-    values = frames.reshape(-1, 3).astype(np.float32) @ LUMA
-    return values.astype(np.uint8).reshape(frames.shape[:-1])
+    values = frame.reshape(-1, 3).astype(np.float32) @ LUMA
+    return values.astype(np.uint8).reshape(frame.shape[:-1])
 
 
 def _measure_frame(frame: Pixels, luma: Pixels) -> tuple[float, ...]:
@@ -65,8 +66,8 @@ def _measure_frame(frame: Pixels, luma: Pixels) -> tuple[float, ...]:
     return (
         measure_sharpness(luma, counts),
         brightness,
-        float(share[LEVELS < DARK].sum()),
-        float(share[LEVELS > BRIGHT].sum()),
+        float(share[:DARK].sum()),
+        float(share[BRIGHT:].sum()),
         float(np.sqrt(share @ (LEVELS - brightness) ** 2)),
         measure_entropy(share),
         measure_colorfulness(frame[::2, ::2]),
@@ -96,9 +97,7 @@ def measure_steps(luma: Pixels) -> Pixels:
 
 def count_levels(values: Pixels) -> npt.NDArray[np.int64]:
     """Return how often each of the 256 values occurs, three times as fast as `np.bincount`, which converts to int64."""
-    height, width = values.shape
-    image = Image.frombuffer("L", (width, height), np.ascontiguousarray(values), "raw", "L", 0, 1)
-    return np.array(image.histogram())
+    return np.array(_open_luma(values).histogram())
 
 
 def find_percentile(counts: npt.NDArray[np.int64], share: float) -> int:
@@ -114,15 +113,23 @@ def measure_entropy(share: npt.NDArray[np.float64]) -> float:
 
 def measure_colorfulness(frame: Pixels) -> float:
     """Return Hasler and Suesstrunk's measure over 255: 0 for gray, above 0.3 for vivid colors."""
-    red, green, blue = (frame[..., i].astype(np.float32) for i in range(3))
-    first, second = red - green, (red + green) / 2 - blue
+    red, green, blue = (frame[..., channel].astype(np.float32).ravel() for channel in range(3))
+    first = red - green
+    second = (red + green) / 2 - blue
     means = first.mean(), second.mean()
-    spread = np.hypot(*(values.std(mean=mean) for values, mean in zip((first, second), means, strict=True)))
+    first -= means[0]
+    second -= means[1]
+    spread = np.sqrt((first @ first + second @ second) / first.size)
     return float((spread + 0.3 * np.hypot(*means)) / 255)
 
 
 def measure_border_share(luma: Pixels) -> float:
     """Return the share of the picture that uniform rows and columns at its edges take."""
+    height, width = luma.shape
+    edges = np.concatenate((luma[0], luma[-1], luma[:, 0], luma[:, -1]))
+    starts = (0, width, 2 * width, 2 * width + height)
+    if (np.maximum.reduceat(edges, starts) - np.minimum.reduceat(edges, starts) > FLAT).all():
+        return 0.0  # most pictures
     rows, columns = (luma.max(axis) - luma.min(axis) <= FLAT for axis in (1, 0))
     inside = [1 - (_count_leading(flat) + _count_leading(flat[::-1])) / len(flat) for flat in (rows, columns)]
     return float(1 - max(0.0, inside[0]) * max(0.0, inside[1]))

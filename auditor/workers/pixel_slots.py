@@ -36,6 +36,7 @@ class PixelSlots:
             fcntl.fcntl(self.handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             self._memory = mmap.mmap(self.handle, FILE_BYTES + count * self.size)
             self._free.extend(reversed(range(count)))
+            self._readers: list[weakref.ref[Pixels] | None] = [None] * count
 
     def take(self) -> int | None:
         """Return a free slot, the most recently used first, so that unneeded memory is never touched."""
@@ -54,7 +55,8 @@ class PixelSlots:
     def read(self, slot: int) -> Pixels:
         """Return the content of a slot, (1, H, W, 3); the slot is free again when the array is garbage-collected."""
         pixels: Pixels = np.ndarray((1, *self.frame), np.uint8, self._memory, FILE_BYTES + slot * self.size)
-        weakref.finalize(pixels, self._free.append, slot).atexit = False
+        give_back = self._free.append
+        self._readers[slot] = weakref.ref(pixels, lambda _: give_back(slot))
         return pixels
 
     def close(self) -> None:

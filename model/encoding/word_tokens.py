@@ -14,7 +14,8 @@ from torch import Tensor
 
 from model.clip_import import open_clip
 
-MOST_WORDS = 1 << 19  # kept; then the words are collected anew
+MOST_WORDS = 1 << 17  # kept; then the words are collected anew
+LONGEST_WORD = 32  # kept: longer ones are URLs and the like, which do not come again
 CLEANERS = ("_clean_lower", "_clean_whitespace")  # of open_clip: those that change nothing but case and blanks
 
 
@@ -49,8 +50,10 @@ class WordTokenizer:
         ids: list[int] = []
         for word in caption.split():
             if (part := self.words.get(word)) is None:
+                part = self.tokenizer.encode(word)
                 if len(self.words) >= MOST_WORDS:
                     self.words.clear()
-                part = self.words[word] = self.tokenizer.encode(word)
+                if len(word) <= LONGEST_WORD:
+                    self.words[word] = part
             ids += part
         return ids

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.embeddings import build_nullable_vectors, read_vector_matrix
+from auditor.audit_folder.embeddings import build_nullable_vectors, read_vector_matrix, widen_halves
 
 
 def column(rows: int, seed: int = 0) -> tuple[pa.Array, np.ndarray]:
@@ -27,3 +27,11 @@ def test_values_that_are_not_finite_become_zero() -> None:
     half = np.full((2, 4), np.inf, np.float16)
     half[1] = -np.inf  # of which the sum is nothing at all
     assert np.isfinite(read_vector_matrix(build_nullable_vectors(half, np.ones(2, bool)), 4)).all()
+
+
+def test_every_float16_number_is_widened_exactly() -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    widened = np.empty(len(halves), np.float32)
+    widen_halves(halves, widened)
+    assert np.array_equal(widened, halves.astype(np.float32))

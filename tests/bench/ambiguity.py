@@ -26,7 +26,7 @@ from auditor.python_api import Audit
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.score.statistics.ambiguity import grade_media
-from auditor.workers.pixel_facts import measure_pixels
+from auditor.workers.pixel_facts import describe_pixels
 from model.pixels import PixelSpec, fit_image
 from tests.bench.flickr8k import read_photos
 
@@ -166,7 +166,7 @@ def measure_blurred(tar: Path, size: int, photos: int = 110) -> dict[str, Any]:
     blurred = [Image.open(io.BytesIO(encode_picture(picture))) for picture in blurred]
     shares = []
     for group in (blurred, pictures[photos:]):
-        facts = [measure_pixels(np.asarray(fit_image(PixelSpec((size, size)), picture))[None]) for picture in group]
+        facts = [describe_pixels(np.asarray(fit_image(PixelSpec((size, size)), picture))[None])[0] for picture in group]
         contrast, sharpness = (np.array([getattr(f, n) for f in facts], np.float32) for n in ("contrast", "sharpness"))
         matches, readable = np.ones(len(group), np.float32), np.ones(len(group), bool)
         evidence = grade_media(matches, 1000, contrast, sharpness, size, None, readable)

@@ -1,15 +1,15 @@
 """Measure what a target and balance do for training: one skewed pool of photos, one small model, the same number kept.
 
-    python -m tests.bench.choose_effect [--part report] [--seeds 3] [--choices ...]
+    python -m tests.bench.choose_effect [--part report] [--seeds 10] [--shards 3] [--choices ...]
 
 The pool holds Flickr8k's photos with one of their captions, or all five; a topic of rank r keeps the share r^-SKEW of
 its photos, and SWAPPED of the captions belong to another photo. Topics are a k-means of the captions, which no choice
 sees. The target are other photos of ten topics. Each choice leaves out pairs with a p_mismatch above 0.5 and keeps the
 same number of pairs of the audited pool with `Audit.keep`; projections of frozen trunk features are trained on them, as
 in tests/bench/filter_effect.py. RSum (recall at 1, 5 and 10 in both directions) is shown for the test photos of the
-target's topics among each other, and among all test photos as the mean over topics, and weighted like the pool. `tune`
-uses other seeds, and exchanges the photos of the target and of the test. Results that bench-results already holds are
-not computed again.
+target's topics among each other, and among all test photos as the mean over topics, and weighted like the pool, with
+the paired difference to --base and its standard error. `tune` uses other seeds, and exchanges the photos of the target
+and of the test. Results that bench-results already holds are not computed again.
 """
 
 import argparse
@@ -19,12 +19,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
 from auditor.choose.target_similarity import Norm
 from auditor.console import print_table
+from auditor.keep import ranked_rows
+from auditor.keep.ranked_rows import SET_ORDER
 from auditor.python_api import Audit
 from auditor.research.evaluate.projection_training import train_projections
 from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
@@ -36,18 +39,20 @@ from tests.bench.filter_pools import Cell, Encoded, Part, encode_tars, reduce_fe
 from tests.conftest import SHARED
 
 TOPICS, TARGET_TOPICS, CAPTIONS, SKEW, SWAPPED, KEPT = 40, 10, 5, 0.4, 0.3, 0.3
-# Rules of Audit.keep besides p_mismatch and the number to keep; `best` limits a column to its best share.
+# Rules of Audit.keep besides p_mismatch and the number to keep. `weight` is that of the target in the rank; balance is
+# among the best `candidates` times as many pairs as are kept.
 CHOICES: dict[str, dict[str, Any]] = {
     "random": {"by": "random"},
-    "CLIP score": {"by": "similarity"},
     "p_mismatch": {"by": "p_mismatch"},
-    "towards inf": {"by": "towards_inf"},
-    "towards 2": {"by": "towards_two"},
-    "score, then towards": {"best": ("similarity", 0.6), "by": "towards_inf"},
-    "towards, then score": {"best": ("towards_inf", 0.6), "by": "similarity"},
-    "balance": {"balance": "topic:40", "by": "similarity"},
+    "CLIP score": {"by": "similarity"},
+    "negCLIPLoss": {"by": SET_ORDER},
+    "towards": {"towards": "towards_inf"},
+    **{f"towards, weight {weight}": {"towards": "towards_inf", "weight": weight} for weight in (0.1, 0.2, 0.4, 0.8)},
+    "towards, norm 2": {"towards": "towards_two"},
+    "towards alone": {"by": "towards_inf"},
+    "balance": {"balance": "topic:40"},
+    **{f"balance among {n} times as many": {"balance": "topic:40", "candidates": n} for n in (1.2, 1.5, 10)},
     "diverse": {"diverse": True},
-    "balance, diverse": {"balance": "topic:40", "diverse": True},
 }
 NORMS: dict[str, Norm] = {"inf": "inf", "two": "2"}
 MEASURES = ("target", "mean over topics", "like the pool")
@@ -68,9 +73,9 @@ class SkewedPool:
     shares: Doubles  # (TOPICS,) of the pool
 
 
-def load_skewed_pool(part: Part, seed: int, captions_per_photo: int) -> SkewedPool:
+def load_skewed_pool(part: Part, seed: int, captions_per_photo: int, shards: int) -> SkewedPool:
     model, folder = f"local-dir:{SHARED / 'models/flickr8k-lite'}", SHARED / "data/flickr8k"
-    encoded, scale = encode_tars(model, f"{folder}/train-{{00000..00002}}.tar")
+    encoded, scale = encode_tars(model, f"{folder}/train-{{00000..0000{shards - 1}}}.tar")
     held_out, _ = encode_tars(model, f"{folder}/val-00000.tar")
     encoded, held_out = reduce_features(encoded, held_out)
     texts = np.concatenate([average_captions(encoded), average_captions(held_out)])
@@ -141,11 +146,10 @@ def open_audit(pool: SkewedPool, folder: Path, seed: int) -> Audit:
 def choose_rows(pool: SkewedPool, audit: Audit, choice: str) -> Ints:
     """The rows that a choice keeps."""
     rules: dict[str, Any] = {"max_p_mismatch": 0.5, **CHOICES[choice]}
-    if best := rules.pop("best", None):
-        column, share = best
-        cut = audit.sql(f"SELECT quantile_cont({column}, {1 - share}) AS cut FROM samples")["cut"][0].as_py()
-        rules["min"] = {column: cut}
-    keys = audit.keep(**rules, count=round(KEPT * len(pool.cell.media))).keys.to_pylist()
+    weight = patch.object(ranked_rows, "TARGET_WEIGHT", rules.pop("weight", ranked_rows.TARGET_WEIGHT))
+    candidates = patch.object(ranked_rows, "CANDIDATES", rules.pop("candidates", ranked_rows.CANDIDATES))
+    with weight, candidates:
+        keys = audit.keep(**rules, count=round(KEPT * len(pool.cell.media))).keys.to_pylist()
     return np.sort(np.array([*map(int, keys)]))
 
 
@@ -184,30 +188,33 @@ def train_on_rows(pool: SkewedPool, rows: Ints, seed: int) -> dict[str, float]:
     return measure_recalls(model.embed(pool.test.take_media(np.arange(len(pool.test.keys)))), pool)
 
 
-def summarize(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+def summarize(results: Sequence[dict[str, Any]], base: str) -> list[dict[str, str]]:
+    """Means with deviations, and paired differences to the choice `base` with standard errors."""
     lines = []
-    scores = {row["seed"]: row["target"] for row in results if row["choice"] == "CLIP score"}
+    bases = {row["seed"]: row for row in results if row["choice"] == base}
     for name in dict.fromkeys(row["choice"] for row in results):
         rows = [row for row in results if row["choice"] == name]
-        values = {measure: [row[measure] for row in rows] for measure in (*MEASURES, "clean", "photos")}
-        shown = {
-            measure: f"{np.mean(x):.1f} ± {np.std(x, ddof=min(1, len(x) - 1)):.1f}" for measure, x in values.items()
-        }
-        paired = [row["target"] - scores[row["seed"]] for row in rows if row["seed"] in scores]
-        if paired:
-            shown["target, against CLIP score"] = f"{np.mean(paired):+.1f} ± {np.std(paired, ddof=1):.1f}"
-        lines.append({"choice": name, **shown})
+        line = {"choice": name, "seeds": str(len(rows))}
+        for measure in (*MEASURES, "clean", "photos"):
+            values = [row[measure] for row in rows]
+            line[measure] = f"{np.mean(values):.1f} ± {np.std(values, ddof=min(1, len(values) - 1)):.1f}"
+            gains = [row[measure] - bases[row["seed"]][measure] for row in rows if row["seed"] in bases]
+            if measure in MEASURES and name != base and len(gains) > 1:
+                line[measure] += f" ({np.mean(gains):+.1f} ± {np.std(gains, ddof=1) / len(gains) ** 0.5:.1f})"
+        lines.append(line)
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=get_args(Part), default="report")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--choices", nargs="+", choices=CHOICES, default=[*CHOICES])
+    parser.add_argument("--shards", type=int, choices=(1, 2, 3), default=3, help="shards of the pool's photos")
+    parser.add_argument("--base", choices=CHOICES, default="negCLIPLoss", help="what the others are compared with")
     parser.add_argument("--captions", type=int, choices=(1, CAPTIONS), default=1, help="captions of each photo")
     options = parser.parse_args()
-    name = f"{options.part}-{options.captions}"
+    name = f"{options.part}-{options.captions}-{options.shards}"
     path = RESULTS / f"choose_effect-{name}.json"
     results: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     first = 100 if options.part == "tune" else 0
@@ -215,7 +222,7 @@ def main() -> None:
         finished = {row["choice"] for row in results if row["seed"] == seed}
         if finished >= {*options.choices}:
             continue
-        pool = load_skewed_pool(options.part, seed, options.captions)
+        pool = load_skewed_pool(options.part, seed, options.captions, options.shards)
         with open_audit(pool, RESULTS / "choose-audits" / f"{name}-{seed}", seed) as audit:
             for choice in [choice for choice in options.choices if choice not in finished]:
                 rows = choose_rows(pool, audit, choice)
@@ -231,7 +238,10 @@ def main() -> None:
                     }
                 )
                 path.write_text(json.dumps(results, indent=1))
-    print_table(summarize(results), f"{KEPT:.0%} of the photos kept; {options.seeds} seeds")
+    print_table(
+        summarize(results, options.base),
+        f"{KEPT:.0%} of the pairs kept; differences to {options.base} with standard errors",
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from auditor.score.duplicate_search import read_duplicates, search_duplicates
 from auditor.score.pair_sample import ShardCounts
 from auditor.score.score_config import ScoreConfig
 from auditor.vectors import Floats, Ints
-from auditor.workers.pixel_facts import make_thumbnail
+from auditor.workers.pixel_facts import describe_pixels
 from tests.bench.flickr8k import CACHE, backbone, read_photos
 from tests.support.copies import ALTERATIONS, draw_screenshot
 
@@ -57,7 +57,7 @@ def encode(shard: str) -> dict[str, Any]:
     parts = [model.encode_images(np.stack(fitted[at : at + 32])).cpu().numpy() for at in range(0, len(fitted), 32)]
     encoded = {
         "visual": np.concatenate(parts).astype(np.float32),
-        "thumbnails": np.array([list(make_thumbnail(frame[None])) for frame in fitted], np.uint8),
+        "thumbnails": np.array([list(describe_pixels(frame[None])[1]) for frame in fitted], np.uint8),
         "kind": np.array([kind for kind, _, _ in pictures]),
         "source": np.array([source for _, source, _ in pictures]),
     }

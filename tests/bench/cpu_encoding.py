@@ -1,155 +1,135 @@
-"""Look for a CPU mode faster than eager float32 that gives the same embeddings.
+"""Look for a CPU mode faster than float32 that gives the same embeddings, and from how many samples on it pays.
 
-Measures the processor time of the image tower of ViT-B/32 (random weights: the same computation) for all modes in
-turns, and the smallest cosine to eager float32 of the embeddings of real photos by the small real model, if available.
-A mode that fails shows the reason. It is useful from 1.2 times the rate and a cosine of 0.9999. Words select modes.
+Each mode runs in a child process, because some end it (an illegal instruction). Measured are the processor seconds of
+the first batch (which compiles) and of a picture and a caption after it, on one thread, and the smallest cosine to
+float32 of the embeddings of real photos and captions. A mode is useful from a cosine of 0.9999; it pays from the number
+of samples on whose saving is larger than the cost of the start. MODEL is a model's folder [default: the small one].
 
-    python -m tests.bench.cpu_encoding [WORD ...]
+    python -m tests.bench.cpu_encoding [--model MODEL] [MODE ...]
 """
 
-import copy
 import json
+import os
+import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from auditor.console import print_table
-from model import pixels
-from model.backbone import Backbone, load_backbone
-from model.pixels import DecodeLimits
-from tests.bench.pixels import mosaic, photos
 from tests.conftest import SHARED
 
 RESULTS = Path("bench-results")
-BATCH, ROUNDS, PHOTOS = 16, 3, 32
-Encode = Callable[[Tensor], Tensor]
+MODES = ("float32", "MKL", "float16", "bfloat16", "int8", "compiled")
+BATCH, ROUNDS = 16, 3
+SECONDS = 600  # for one mode
 
 
-def eager(model: nn.Module) -> Encode:
-    return model.encode_image  # type: ignore[no-any-return, operator]
+def load(spec: str, mode: str) -> Any:
+    import torch
 
+    from model import matrix_products
+    from model.backbone import load_backbone
 
-def channels_first(model: nn.Module) -> Encode:
-    return lambda x: model.encode_image(x.contiguous())  # type: ignore[no-any-return, operator]
-
-
-def channels_last(model: nn.Module) -> Encode:
-    return copy.deepcopy(model).to(memory_format=torch.channels_last).encode_image  # type: ignore[no-any-return, operator, call-overload]
-
-
-def compiled(model: nn.Module) -> Encode:
-    return torch.compile(model.encode_image)  # type: ignore[no-any-return, attr-defined, call-overload]
-
-
-def traced(model: nn.Module) -> Encode:
-    """TorchScript, frozen and fused by oneDNN's graph compiler."""
-    example = torch.zeros(BATCH, 3, *model.visual.image_size).contiguous(memory_format=torch.channels_last)  # type: ignore[union-attr, misc]
-    torch.jit.enable_onednn_fusion(True)
-    return torch.jit.freeze(torch.jit.trace(model.visual, example))  # type: ignore[no-any-return]
-
-
-def int8(model: nn.Module) -> Encode:
-    """Weights and activations of the linear layers in 8 bits, scaled per batch."""
-    quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
-    return quantized.encode_image  # type: ignore[no-any-return, operator]
-
-
-def float16(model: nn.Module) -> Encode:
-    def encode(x: Tensor) -> Tensor:
-        with torch.autocast("cpu", dtype=torch.float16):
-            return model.encode_image(x).float()  # type: ignore[no-any-return, operator]
-
-    return encode
-
-
-WAYS: dict[str, Callable[[nn.Module], Encode]] = {
-    "eager float32": eager,
-    "channels first": channels_first,
-    "weights channels last": channels_last,
-    "torch.compile": compiled,
-    "TorchScript + oneDNN graph": traced,
-    "int8, dynamic": int8,
-    "float16 autocast": float16,
-}
-
-
-def normalised(backbone: Backbone, batch: Tensor) -> Tensor:
-    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (backbone.pixels.mean, backbone.pixels.std))
-    x = (batch.permute(0, 3, 1, 2).float() / 255 - mean) / std
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-def made(model: nn.Module) -> dict[str, Encode | str]:
-    """Each mode, or the reason why it does not work here."""
-    found: dict[str, Encode | str] = {}
-    for name, make in WAYS.items():
-        if sys.argv[1:] and not any(word in name for word in ("eager", *sys.argv[1:])):
-            continue
-        try:
-            encode = make(model)
-            encode(torch.zeros(BATCH, 3, *model.visual.image_size))  # type: ignore[union-attr, misc]
-            found[name] = encode
-        except Exception as error:
-            found[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:80]}"
-    return found
-
-
-def rates() -> dict[str, float | str]:
-    """Images per second of processor time."""
-    backbone = load_backbone("ViT-B-32")
-    x = torch.randn(BATCH, 3, 224, 224).contiguous(memory_format=torch.channels_last)
-    ways = made(backbone.model)
-    best = {name: float("inf") for name, way in ways.items() if not isinstance(way, str)}
-    for _ in range(ROUNDS):
-        for name in best:
-            started = time.process_time()
-            ways[name](x)  # type: ignore[operator]
-            best[name] = min(best[name], time.process_time() - started)
-    return {name: BATCH / best[name] if name in best else str(way) for name, way in ways.items()}
-
-
-def cosines() -> dict[str, float | None]:
-    """The smallest cosine to eager float32 of real photos, by the real model."""
-    folder = SHARED / "models/flickr8k-lite"
-    if not folder.is_dir():
-        return {}
-    backbone = load_backbone(f"local-dir:{folder}")
-    source = photos()
-    files = [mosaic(source, 500, 375) for _ in range(PHOTOS)]
-    batch = torch.stack([torch.tensor(pixels.decode_and_fit(d, backbone.pixels, DecodeLimits())[0]) for d in files])
-    x = normalised(backbone, batch)
-    ways = made(backbone.model)
-    vectors = {
-        name: F.normalize(torch.cat([way(part) for part in x.split(BATCH)]).float(), dim=1)
-        for name, way in ways.items()
-        if not isinstance(way, str)
-    }
-    exact = vectors["eager float32"]
-    return {name: float((found * exact).sum(dim=1).min()) for name, found in vectors.items()}
-
-
-@torch.no_grad()
-def main() -> None:
-    warnings.simplefilter("ignore")  # about deprecated modes
     torch.set_num_threads(1)
-    speed, near = rates(), cosines()
-    base = speed["eager float32"]
+    backbone = load_backbone(spec)
+    precision: Any = next((name for name in ("float16", "bfloat16") if name in mode.split()), "float32")
+    backbone.set_precision(precision, compiled="compiled" in mode)
+    backbone.precision.checked_samples.update(images=1 << 30, captions=1 << 30)  # the comparison is made here
+    if mode == "int8":  # of pictures: open_clip's text tower asks its layers for their dtype
+        linear = {torch.nn.Linear}
+        backbone.model.visual = torch.ao.quantization.quantize_dynamic(backbone.model.visual, linear, dtype=torch.qint8)
+    if mode in ("MKL", "int8"):
+        matrix_products.is_mkl_slow = lambda: False  # type: ignore[assignment]
+    return backbone
+
+
+def measure_mode(spec: str, mode: str, out: str) -> None:
+    """Run in a child process: write the embeddings, and the seconds, to files."""
+    import numpy as np
+
+    from model.pixels import DecodeLimits, decode_and_fit
+    from tests.bench.pixels import mosaic, photos
+    from tests.support.corpora import make_caption
+
+    backbone = load(spec, mode)
+    source = photos()
+    files = [mosaic(source, 500, 375) for _ in range(2 * BATCH)]
+    pixels = np.stack([decode_and_fit(data, backbone.pixels, DecodeLimits())[0] for data in files])
+    captions = [make_caption(number) for number in range(2 * BATCH)]
+    tasks = {
+        "pictures": lambda rows: backbone.encode_images(pixels[rows]),
+        "captions": lambda rows: backbone.encode_tokens(backbone.tokens(captions[rows]), by_length=False),
+    }
+    parts = slice(0, BATCH), slice(BATCH, None)
+    seconds: dict[str, float] = {}
+    for name, encode in tasks.items():
+        started = read_seconds()
+        vectors = [encode(rows).numpy() for rows in parts]
+        seconds[f"start {name}"] = read_seconds() - started
+        times = []
+        for _ in range(ROUNDS):
+            started = time.process_time()
+            encode(parts[0])
+            times.append(time.process_time() - started)
+        seconds[name] = min(times) / BATCH
+        np.save(f"{out}-{name}.npy", np.concatenate(vectors))
+    Path(f"{out}.json").write_text(json.dumps(seconds))
+
+
+def read_seconds() -> float:
+    """Processor seconds of this process and of those it has waited for, such as compilers, to 10 ms."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def compare(spec: str, modes: list[str], folder: Path) -> list[dict[str, Any]]:
+    import numpy as np
+
     rows: list[dict[str, Any]] = []
-    for name, rate in speed.items():
-        if isinstance(rate, str) or isinstance(base, str):
-            rows.append({"way": name, "fails": rate})
-        else:
-            cosine = near.get(name)
-            rows.append({"way": name, "images/s": rate, "times eager": rate / base, "least cosine": cosine})
-    print_table(rows, "image tower of ViT-B/32 on one core, processor time")
+    base: dict[str, float] = {}
+    exact: dict[str, Any] = {}
+    for mode in modes:
+        out = folder / mode.replace(" ", "-")
+        command = [sys.executable, "-m", "tests.bench.cpu_encoding", "--child", spec, mode, str(out)]
+        started = time.monotonic()
+        try:
+            child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            rows.append({"mode": mode, "fails": f"no result within {SECONDS} s"})
+            continue
+        if child.returncode:
+            last = (child.stderr.strip().splitlines() or [""])[-1][:90]
+            rows.append({"mode": mode, "fails": f"exit {child.returncode} {last}"})
+            continue
+        seconds = json.loads(Path(f"{out}.json").read_text())
+        vectors = {name: np.load(f"{out}-{name}.npy") for name in ("pictures", "captions")}
+        base, exact = base or seconds, exact or vectors
+        row: dict[str, Any] = {"mode": mode, "wall s": round(time.monotonic() - started)}
+        for name in vectors:
+            saved = base[name] - seconds[name]
+            first = seconds[f"start {name}"] - 2 * BATCH * seconds[name]
+            row |= {
+                f"{name}/s": round(1 / seconds[name], 1),
+                f"start {name}": round(first, 1),
+                f"pays from {name}": round(first / saved) if saved > 0.02 * base[name] else None,
+                f"cosine {name}": round(float((vectors[name] * exact[name]).sum(axis=1).min()), 6),
+            }
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    if words[:1] == ["--child"]:
+        measure_mode(*words[1:])
+        return
+    spec = f"local-dir:{SHARED / 'models/flickr8k-lite'}"
+    if words[:1] == ["--model"]:
+        spec, words = words[1], words[2:]
     RESULTS.mkdir(exist_ok=True)
+    rows = compare(spec, ["float32", *words] if words else list(MODES), RESULTS)
+    print_table(rows, f"processor seconds on one thread, {spec}")
     (RESULTS / "cpu_encoding.json").write_text(json.dumps(rows, indent=1))
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from auditor.report.finding_rules import MEDIA_RULES, TEXT_RULES
 from auditor.schema import HIGH_IS_SUSPICIOUS
 from auditor.sweep.caption_facts import describe_captions
-from auditor.workers.pixel_facts import measure_pixels
+from auditor.workers.pixel_facts import describe_pixels
 from tests.bench.flickr8k import read_photos
 
 
@@ -25,7 +25,7 @@ def main(shared: Path) -> None:
         _, images, captions, _ = read_photos(shared / "data" / tar, 600, pixels=True)
         for data in images:
             pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB").resize((224, 224)))
-            measured = measure_pixels(pixels[None])
+            measured = describe_pixels(pixels[None])[0]
             for name in measured.__slots__:
                 facts.setdefault(name, []).append(getattr(measured, name))
         for name, values in describe_captions(captions).items():

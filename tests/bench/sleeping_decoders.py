@@ -8,18 +8,9 @@ import numpy as np
 
 from auditor.workers import decode_worker
 from auditor.workers.fork_server import serve_fork_requests
+from auditor.workers.pixel_facts import PixelFacts
 
 SLEEP = 0.01  # seconds for each picture
-FACTS = (
-    "sharpness",
-    "brightness",
-    "dark_share",
-    "bright_share",
-    "contrast",
-    "entropy",
-    "colourfulness",
-    "border_share",
-)
 
 
 def serve_sleepers(channel: Connection) -> None:
@@ -31,7 +22,7 @@ def serve_sleepers(channel: Connection) -> None:
         messages.wake = max(deadline, now)  # type: ignore[attr-defined]
         time.sleep(max(0.0, deadline - now))
         pixels = np.zeros((1, *self.spec.size, 3), np.uint8)
-        facts = {"measured": dict.fromkeys(FACTS, 0.5), "thumbnail": bytes(1024).hex()}
+        facts = {"measured": [0.5] * len(PixelFacts._fields), "thumbnail": bytes(1024).hex()}
         return {"width": 500, "height": 375, **facts, "shape": pixels.shape}, pixels
 
     decode_worker.FileDecoding.decode = sleep  # type: ignore[method-assign]

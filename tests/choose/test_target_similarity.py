@@ -1,4 +1,4 @@
-"""Similarity to a target: both norms equal their definitions; cells find nearly the highest cosine."""
+"""Similarity to a target: both norms equal their definitions; codes find nearly the highest cosine."""
 
 import pickle
 
@@ -9,10 +9,9 @@ from auditor.choose import target_similarity
 from auditor.choose.target_similarity import (
     HighestCosine,
     TargetError,
+    build_index,
     build_similarity,
     collect_target,
-    divide_target,
-    find_highest_cosine,
 )
 from auditor.vectors import Floats
 from tests.support.stored import make_pairs, normalize_rows
@@ -38,20 +37,23 @@ def test_both_norms_are_their_definitions(media: Floats) -> None:
     np.testing.assert_allclose(build_similarity(target, "2")(media), np.sqrt((cosines**2).mean(axis=1)), atol=1e-6)
 
 
-def test_all_cells_give_the_exact_value_and_few_of_them_nearly(media: Floats) -> None:
-    vectors = make_clusters(4000, seed=3)
-    exact = find_highest_cosine(media, vectors)
-    cells = divide_target(vectors, probes=8, whole=100)
-    assert len(cells.vectors) == len(vectors) and cells.starts[-1] == len(vectors) and (np.diff(cells.starts) > 0).all()
-    np.testing.assert_allclose(HighestCosine(cells, probes=10**6)(media), exact, atol=1e-6)
-    found = HighestCosine(cells, probes=8)(media)
-    assert (found <= exact + 1e-6).all()
-    assert np.mean(found >= exact - 1e-6) > 0.9 and np.mean(exact - found) < 0.005
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(HighestCosine(cells, 8)))(media), found)
+@pytest.mark.parametrize("dim", [33, 128])
+def test_codes_find_nearly_the_highest_cosine(dim: int) -> None:
+    vectors, visual = make_clusters(6000, dim=dim, seed=3), make_clusters(1000, dim=dim, seed=1)
+    exact = (visual @ vectors.T).max(axis=1)
+    np.testing.assert_allclose(HighestCosine(build_index(vectors))(visual), exact, atol=1e-6)
+    measure = HighestCosine(build_index(vectors, whole=100))
+    highest = measure(visual)
+    assert (highest <= exact + 1e-6).all()
+    assert np.mean(highest >= exact - 1e-6) > 0.8 and np.mean(exact - highest) < 0.003
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(measure))(visual), highest)
 
 
-def test_a_block_of_media_gives_the_same_as_each_alone(media: Floats, monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = HighestCosine(divide_target(make_clusters(2000, seed=4), whole=100))
+@pytest.mark.parametrize("whole", [100, 10**6])
+def test_a_block_of_media_gives_the_same_as_each_alone(
+    media: Floats, monkeypatch: pytest.MonkeyPatch, whole: int
+) -> None:
+    measure = HighestCosine(build_index(make_clusters(2000, seed=4), whole))
     together = measure(media)
     monkeypatch.setattr(target_similarity, "BLOCK", 17)
     np.testing.assert_allclose(measure(media), together, atol=1e-6)

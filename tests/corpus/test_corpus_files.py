@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from auditor.corpus import corpus_files
+from auditor.corpus.corpus_files import digest, hash_file
 from auditor.corpus.open_corpus import CorpusError, CorpusOptions, Shard, ShardError, open_corpus
 from auditor.corpus.read_medium import MediaError, read_media
 from auditor.corpus.shard_writer import write_shard
@@ -170,3 +172,19 @@ def test_a_remote_folder_is_cut_like_a_local_one(memory: Any) -> None:
     shards = open_corpus("memory://m", CorpusOptions(shard_size=5)).shards
     assert [len(content(shard)) for shard in shards] == [5, 5, 2]
     assert list(content(shards[2])) == ["10", "11"]
+
+
+def test_a_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, reads = tmp_path / "0.tar", []
+    content = corpus_files._hash_content
+    monkeypatch.setattr(corpus_files, "_hash_content", lambda file: (reads.append(file), content(file))[1])
+    path.write_bytes(b"one")
+    first = hash_file(str(path))
+    assert hash_file(str(path)) == first and len(reads) == 2  # changed a moment ago: its times show nothing
+    monkeypatch.setattr(corpus_files, "SETTLED_SECONDS", -60.0)
+    assert [hash_file(str(path)) for _ in range(3)] == [first] * 3 and len(reads) == 3
+    times = path.stat()
+    path.with_suffix(".new").write_bytes(b"two")
+    os.utime(path.with_suffix(".new"), ns=(times.st_atime_ns, times.st_mtime_ns))
+    path.with_suffix(".new").rename(path)
+    assert hash_file(str(path)) == digest(b"two") != first

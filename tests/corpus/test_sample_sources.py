@@ -74,6 +74,18 @@ def test_lists_and_rows_of_one_medium(tmp_path: Path) -> None:
     ]
 
 
+def test_cells_that_are_no_text_hold_no_caption(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"file_name": "a.png", "alt": "one", "raw": 17, "refined": {"text": "two"}},
+        {"file_name": "b.png", "alt": True, "raw": [1, None, "three"], "refined": 3.5},
+        {"file_name": "c.png", "alt": 1, "raw": [], "refined": False},
+    ]
+    samples, _ = read_samples(write_table(tmp_path, "jsonl", rows), COLUMNS)
+    assert label(samples["a"]) == [("one", "alt")] and label(samples["b"]) == [("three", "raw")]
+    problem = samples["c"].problem
+    assert problem is not None and problem.status == "missing_caption"
+
+
 def test_sources_of_unequal_number_share_the_spans(tmp_path: Path) -> None:
     spans = {"start": [0, 5], "end": [5, 9]}
     rows = [{"file_name": "a.mp4", "alt": ["x", "y"], "raw": ["only one"], "refined": ["p", "q"], **spans}]

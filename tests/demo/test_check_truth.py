@@ -8,7 +8,7 @@ import pytest
 
 from auditor.cli import run_command_line
 from auditor.demo.check_truth import DemoFindings, compare_with_truth, join_truth
-from auditor.demo.demo_corpus import DemoError
+from auditor.errors import AuditorError
 from auditor.python_api import Audit
 from tests.support.tiny import SEED, SIZE, tiny
 
@@ -57,7 +57,7 @@ def test_the_share_of_mismatched_pairs_is_estimated(findings: DemoFindings) -> N
 
 
 def test_the_truth_of_another_corpus_is_refused() -> None:
-    with Audit(tiny().audit) as audit, pytest.raises(DemoError, match="differ in 1 rows"):
+    with Audit(tiny().audit) as audit, pytest.raises(AuditorError, match="differ in 1 rows"):
         compare_with_truth(audit, tiny().truth[1:])
 
 

@@ -16,9 +16,10 @@ from PIL import Image
 from auditor.corpus.open_corpus import open_corpus
 from auditor.demo import scene_captions
 from auditor.demo.corpus_plan import PlannedSample, plan_clip, plan_image, plan_split
-from auditor.demo.demo_corpus import CorpusConfig, DemoError, read_truth, render_sample, split_into_shards, write_corpus
+from auditor.demo.demo_corpus import CorpusConfig, read_truth, render_sample, split_into_shards, write_corpus
 from auditor.demo.planted_defects import COVER, DEFECTS
 from auditor.demo.scenes import draw_scene
+from auditor.errors import AuditorError
 from tests.support.tiny import SEED, SIZE, tiny
 
 SMALL = CorpusConfig(size=120, seed=3, train=12, val=0)
@@ -244,11 +245,11 @@ def test_a_repeated_key_stays_in_one_shard() -> None:
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path, small: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(DemoError, match="not empty"):
+    with pytest.raises(AuditorError, match="not empty"):
         write_corpus(tmp_path, SMALL)
-    with pytest.raises(DemoError, match="size 120 and seed 3"):
+    with pytest.raises(AuditorError, match="size 120 and seed 3"):
         write_corpus(small, replace(SMALL, seed=4))
-    with pytest.raises(DemoError, match="too small"):
+    with pytest.raises(AuditorError, match="too small"):
         write_corpus(tmp_path / "new", CorpusConfig(size=10))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["thesis.txt"]
 

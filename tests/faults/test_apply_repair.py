@@ -19,6 +19,7 @@ from auditor.audit_folder.lock import LockedError, hold_folder_lock
 from auditor.cli import run_command_line
 from auditor.corpus.raw_samples import KeptShard
 from auditor.corpus.read_medium import MediaPlaces
+from auditor.corpus.shard import CorpusOptions
 from auditor.corpus.shard_writer import write_shard
 from auditor.errors import AuditorError
 from auditor.faults.apply_repair import (
@@ -203,6 +204,14 @@ def test_killed_at_any_file_operation_it_goes_on_next_time(
         assert one.next_exit == 0 or "holds a finished export" in one.stderr, one  # killed after everything was written
         assert not [*(one.folder / "out").glob(".part-*")], one
     assert sum(one.next_exit for one in killed) <= 3
+
+
+@pytest.mark.parametrize("start", [None, 1.0])
+def test_other_fields_are_read_in_the_encoding_of_the_audit(start: float | None) -> None:
+    fields = json.dumps({"caption": "pies", "title": "pies na łące"}, ensure_ascii=False).encode("cp1250")
+    moved = {"caption": "kot", "caption_source": None, "uid": "0" * 32, "start": start, "end": start}
+    found = replace_captions({"json": fields}, [moved], CorpusOptions(encoding="cp1250"))
+    assert json.loads(found["json"])["title"] == "pies na łące"
 
 
 def test_two_repairs_into_one_folder(audit: Audit, repairs: list[Repair], tmp_path: Path) -> None:

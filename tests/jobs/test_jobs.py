@@ -12,7 +12,7 @@ from auditor.cli import run_command_line
 from auditor.corpus.corpus_spec import make_corpus_absolute
 from auditor.corpus.open_corpus import ShardError, open_corpus
 from auditor.errors import AuditorError
-from auditor.research.train.training_run import TrainError
+from auditor.research.train.training_shards import TrainError
 from auditor.run.ray_engine import Placement, WorkerError
 from jobs import audit, cluster, evaluate, train, worker_options
 from model.model_errors import ModelError

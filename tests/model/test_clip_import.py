@@ -10,7 +10,8 @@ import sys
 from model.clip_import import open_clip
 
 def imported():
-    rare = {"timm", "torch._dynamo", "torch._inductor", "huggingface_hub", "torchvision.models", "torchvision.datasets"}
+    rare = {"timm", "torch._dynamo", "torch._inductor", "huggingface_hub", "torchvision.models", "torchvision.datasets",
+            "wcwidth"}
     return sorted(rare & sys.modules.keys())
 
 assert imported() == [], imported()
@@ -30,6 +31,8 @@ assert torchvision.ops.roi_align(pixels, torch.tensor([[0, 0, 0, 4, 4.0]]), 2).s
 assert torchvision.models.resnet18().fc.out_features == 1000 and torchvision.datasets.CIFAR10
 assert not hasattr(torchvision, "nothing")
 assert open_clip.pretrained.has_hf_hub()
+import ftfy.formatting
+assert ftfy.formatting.display_ljust("写", 4) == "写  " and "wcwidth" in imported()
 try:
     open_clip.pretrained.download_pretrained_from_hf("no/model", cache_dir=sys.argv[1])
 except FileNotFoundError as error:

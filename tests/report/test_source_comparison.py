@@ -11,7 +11,14 @@ from auditor.check.check_audit import check_audit
 from auditor.cli import run_command_line
 from auditor.python_api import Audit
 from auditor.report.report import render_report
-from auditor.report.source_comparison import MARGIN, build_source_facts, compare_by_medium, compare_sources
+from auditor.report.source_comparison import (
+    MARGIN,
+    SourceComparison,
+    SourceDuel,
+    build_source_facts,
+    compare_by_medium,
+    compare_sources,
+)
 from tests.support.sources import SOURCES, write_sources
 from tests.support.synthetic import write_corpus_audit
 
@@ -73,6 +80,14 @@ def test_the_sign_test_is_exact(tmp_path: Path, second: int, significant: bool) 
     tail = sum(math.comb(total, k) for k in range(fewer + 1)) / 2**total
     assert total > 40 and duel.p_value == pytest.approx(min(1, 2 * tail))
     assert ("not significant" not in str(duel)) == significant == (duel.p_value <= 0.05)
+
+
+def test_of_many_sources_the_significant_differences_are_listed() -> None:
+    duels = [SourceDuel("a", name, 100, 60, 20, 0.001 if name == "c" else 0.5) for name in "bcdefgh"]
+    lines = SourceComparison([], duels).lines()
+    assert lines[0] == str(duels[1]) and "the other 6 pairs of sources" in lines[1]
+    assert "no caption has an estimate" in lines[2] and len(lines) == 3
+    assert SourceComparison([], duels[:6]).lines()[:6] == list(map(str, duels[:6]))
 
 
 def test_a_part_of_the_media_is_enough(audit: Audit) -> None:

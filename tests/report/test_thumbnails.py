@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.support.clips import make_clip, make_numbered_clip, make_photo, read_
 
 @pytest.fixture(scope="module")
 def thumbnails() -> Iterator[Thumbnails]:
-    with Thumbnails(size=64, frames=3) as thumbnails:
+    with closing(Thumbnails(size=64, frames=3)) as thumbnails:
         yield thumbnails
 
 
@@ -32,7 +33,7 @@ def opened(data: bytes) -> Image.Image:
 def test_the_shape_is_kept_and_nothing_padded(
     thumbnails: Thumbnails, size: tuple[int, int], expected: tuple[int, int]
 ) -> None:
-    ((_, made),) = thumbnails.map([(0, make_photo(*size, "PNG", (20, 120, 220)), "image")])
+    ((_, made),) = thumbnails.map([(0, make_photo(*size, "PNG", (20, 120, 220)), "image", None)])
     assert isinstance(made, bytes)
     image = opened(made)
     assert image.size == expected
@@ -46,16 +47,16 @@ def test_videos_show_their_middle_and_a_strip(thumbnails: Thumbnails) -> None:
     greys = [np.asarray(opened(made))[-8:, -8:].mean() for _, made in strip]
     assert greys == pytest.approx([40, 120, 200], abs=8)
     assert opened(strip[0][1]).size == (64, 48)
-    ((_, middle),) = thumbnails.map([(0, data, "video")])
+    ((_, middle),) = thumbnails.map([(0, data, "video", None)])
     assert middle == strip[1][1]
     assert [time for time, _ in thumbnails.frames(make_photo(), "image")] == [None]
 
 
 def test_bad_files(thumbnails: Thumbnails) -> None:
-    media: list[tuple[str, bytes, Kind]] = [
-        ("a", make_photo(), "image"),
-        ("b", b"junk", "image"),
-        ("c", make_photo(), "image"),
+    media: list[tuple[str, bytes, Kind, Span | None]] = [
+        ("a", make_photo(), "image", None),
+        ("b", b"junk", "image", None),
+        ("c", make_photo(), "image", None),
     ]
     made = dict(thumbnails.map(media))
     assert isinstance(made["b"], Problem) and isinstance(made["a"], bytes) and isinstance(made["c"], bytes)

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import Audit
+from auditor.errors import AuditorError
 from auditor.query.database import AuditDatabase
-from auditor.review.review_queues import QueueError, fetch_queue, fetch_reviewer_marks, list_queues
+from auditor.review.review_queues import fetch_queue, fetch_reviewer_marks, list_queues
 from tests.support.planted import make_embeddings, write_planted
 from tests.support.synthetic import write_audit, write_corpus_audit
 
@@ -58,7 +59,7 @@ def test_a_certification_sample_is_a_queue(audit: Audit) -> None:
     assert f"certification {sample.name}" in list_queues(audit.database)
     found = fetch_queue(audit.database, f"certification {sample.name}", where="FALSE")
     assert [(place.uid, place.caption_index) for place in found] == [(r.uid, r.caption_index) for r in sample.rows]
-    with pytest.raises(QueueError, match="there is no queue 'x'"):
+    with pytest.raises(AuditorError, match="there is no queue 'x'"):
         fetch_queue(audit.database, "x")
     audit.mark(found[0].uid, "bad", caption_index=found[0].caption_index, reviewer="o'neil")
     assert fetch_reviewer_marks(audit.database, "o'neil") == {(found[0].uid, found[0].caption_index): "bad"}

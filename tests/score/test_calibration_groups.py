@@ -64,6 +64,24 @@ def test_a_group_with_another_geometry_is_calibrated_by_itself(rate: float) -> N
             assert auroc(score, spoiled) >= auroc(together[0][rows], spoiled)
 
 
+def test_captions_swapped_across_a_gap_are_found() -> None:
+    corpus = make_planted_pairs(1000, 0.0, seed=3, dim=128)
+    members, source = np.arange(1000) % 2 == 0, np.arange(1000)
+    source[:200] = np.roll(source[:200], 1)  # a caption of the other group for each
+    moved = move_group(corpus.reference, members, strength=1.5)
+    reference, wrong = replace(moved, text=moved.text[source]), np.arange(1000) < 200
+    names: list[str | None] = ["new" if member else "old" for member in members]
+    groups = fit_groups(reference, {"origin": names}, "auto", fit)
+    for name, rows in (("new", np.flatnonzero(members)), ("old", np.flatnonzero(~members))):
+        part = groups.calibrations[name]
+        sample = part.prepare(reference.take(rows))
+        assert part.mismatch is not None and part.mismatch.statistic is not None
+        score = compute_statistic(part.mismatch.statistic, sample, measure_pairs(sample, part.reference))
+        p = part.mismatch.p(score)
+        assert auroc(score.astype(float), wrong[rows]) > 0.97
+        assert (p[~wrong[rows]] >= 0.5).mean() < 0.02 and abs(p.mean() - 0.2) < 0.03
+
+
 def test_groups_that_are_alike_change_nothing() -> None:
     reference = make_planted_pairs(600, 0.2, seed=1).reference
     names = [("en", "de", None)[row % 3] for row in range(600)]

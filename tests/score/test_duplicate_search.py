@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from auditor.audit_folder.embeddings import build_nullable_vectors, name_embeddings_file
-from auditor.audit_folder.folder import Folder
+from auditor.audit_folder.folder import Folder, StorageError
 from auditor.errors import AuditorError
 from auditor.score import duplicate_search
 from auditor.score.duplicate_search import duplicates_file, read_duplicates, search_duplicates
@@ -86,7 +86,7 @@ def test_the_search_on_disk_equals_that_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, dim: int
 ) -> None:
     monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: cells)
-    monkeypatch.setattr(duplicate_search, "MEDIA_TOGETHER", 150)
+    monkeypatch.setattr(duplicate_search, "FILE_BYTES", 60_000)
     monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 20_000)
     folder = Folder(tmp_path)
     visual, digests = media(dim)
@@ -96,7 +96,22 @@ def test_the_search_on_disk_equals_that_in_memory(
     names = uids(folder)
     assert read_all_duplicates(folder) == {names[i]: names[j] for i, j in enumerate(first.tolist()) if i != j}
     assert count == len(read_all_duplicates(folder)) >= 90
-    assert folder.names("duplicates/sorted", ".parquet") == []
+    assert not folder.exists("duplicates/sorted")
+
+
+def test_a_file_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
+    class CuttingEngine:
+        """Cuts off what the step before has written, as a full disk or a killed copy does."""
+
+        def each(self, work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterator[Any]:
+            for path in (tmp_path / "duplicates" / "sorted").glob("*"):
+                path.write_bytes(path.read_bytes()[:-1])
+            return map(work, items)
+
+    folder, (visual, digests) = Folder(tmp_path), media()
+    counts = write_shards(folder, visual, digests)
+    with pytest.raises(StorageError, match="duplicates/sorted/000000 was cut off"):
+        search_duplicates(folder, counts, ScoreConfig(), engine=CuttingEngine())
 
 
 def test_the_best_of_a_group_stays(tmp_path: Path) -> None:

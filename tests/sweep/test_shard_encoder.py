@@ -12,7 +12,7 @@ from auditor.corpus.tar_shard import TarShard
 from auditor.score.statistics.picture_match import compare_pictures
 from auditor.sweep.sweep import Sweeper
 from auditor.sweep.sweep_config import SweepConfig
-from auditor.workers.pixel_facts import make_thumbnail
+from auditor.workers.pixel_facts import describe_pixels
 from model.checkpoint import load_model
 from model.pixels import decode_image, fit_image
 from tests.support.clips import make_clip
@@ -37,7 +37,7 @@ def test_thumbnails_are_stored_once_for_each_medium(random_model: str, tmp_path:
     assert [value is not None for value in table["thumbnail"].to_pylist()] == [True, False, False, True, False]
     thumbnails = read_thumbnails(table)
     pixels = fit_image(backbone.pixels, decode_image(make_picture(0)))
-    expected = np.frombuffer(make_thumbnail(pixels[None]), np.uint8)
+    expected = np.frombuffer(describe_pixels(pixels[None])[1], np.uint8)
     assert compare_pictures(expected, thumbnails[:1])[0] > 0.95
     assert np.abs(expected.astype(int) - thumbnails[0]).max() <= (0 if exact else 12)
     assert thumbnails[3].std() > 1 and not thumbnails[[1, 2, 4]].any()

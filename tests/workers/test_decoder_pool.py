@@ -20,6 +20,7 @@ from PIL import Image
 from auditor.corpus.sample import Kind, Span
 from auditor.workers.decode_worker import MessageSocket
 from auditor.workers.decoder_pool import (
+    BATCH_FILES,
     Decoded,
     DecodeLimits,
     DecoderError,
@@ -214,6 +215,21 @@ def test_a_death_costs_neither_its_batch_nor_the_one_sent_ahead(monkeypatch: pyt
     assert levels == list(colours)
 
 
+def test_after_a_death_files_go_in_batches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent ahead while the files of a dead process are decoded one by one: the answers would be mixed."""
+    signal_decoder_at(monkeypatch, {b"crasher": signal.SIGSEGV})
+    forks, alone = [], []
+    fork, decode = ForkServer.fork, Decoder.decode
+    monkeypatch.setattr(ForkServer, "fork", lambda self, *rest: (forks.append(rest), fork(self, *rest))[1])
+    monkeypatch.setattr(Decoder, "decode", lambda self, task: (alone.append(task), decode(self, task))[1])
+    with DecoderPool(SPEC, workers=1) as pool:
+        results = dict(pool.map(tasks(b"crasher", *[make_photo()] * 200)))
+    assert results.pop(0) == Problem("corrupt", "decoder died of SIGSEGV")
+    assert all(isinstance(result, Decoded) for result in results.values())
+    assert len(forks) <= 5  # the first process, and one after each death: of the batch and twice of the file alone
+    assert len(alone) <= 2 * BATCH_FILES
+
+
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSEGV])
 def test_one_kill_from_outside_blames_nobody(blow: signal.Signals) -> None:
     with DecoderPool(SPEC, workers=1) as pool:
@@ -262,10 +278,15 @@ def test_files_above_the_limit_are_never_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", [b"no json", b"[]", b'{"spent": 0, "shape": [99, 32, 32, 3]}', b'{"shape": [1, 9, 9, 3]}']
+    "lie",
+    [
+        *(b"no json", b"[]", b"[" * 100_000, b'{"spent": 0, "shape": [99, 32, 32, 3]}', b'{"shape": [1, 9, 9, 3]}'),
+        *(b'{"spent": 0, "width": 1e999, "height": 9}', b'{"spent": 0, "width": 9, "height": 9, "thumbnail": "00"}'),
+        b'{"spent": 0, "width": 9, "height": 9, "note": {}, "duration": "long"}',
+    ],
 )
 def test_a_decoder_that_talks_nonsense_is_replaced(lie: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"pixels": {"size": [32, 32]}, "frames": 1, "limits": {}, "exact": True, "motion": False}
+    settings = {"pixels": {"size": [32, 32]}, "frames": 1, "limits": {}, "exact": True, "measure": False}
     decoder = Decoder(settings, (1, 32, 32, 3), seconds=20)
     receive = MessageSocket.receive_bytes
 
@@ -461,3 +482,16 @@ def test_a_stream_nobody_reads_does_not_hold_the_pool() -> None:
         left.close()
         assert isinstance(only(pool, make_photo()), Decoded)
         stream_of(pool, data, [None])  # closing the pool does not wait for it either
+
+
+def test_pictures_before_a_stream_do_not_wait_for_it() -> None:
+    """The reader takes the picture first, and the decoder of the stream waits until its parts are read."""
+    data = make_numbered_clip("h264", "mp4", 250)
+    with DecoderPool(SPEC, frames=250, workers=1) as pool:
+        results = pool.map([(0, make_photo(), "image"), (1, SpanStream(data, [None]), "video")])
+        watchdog = threading.Timer(60, pool.close)
+        watchdog.start()
+        assert isinstance(next(results)[1], Decoded)
+        stream = next(results)[1]
+        assert isinstance(stream, SpanStream) and sum(map(len, stream)) == 250
+        watchdog.cancel()

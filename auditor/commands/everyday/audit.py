@@ -7,7 +7,6 @@ import click
 
 from auditor.commands.options import (
     Decorator,
-    Function,
     GroupedCommand,
     add_options,
     advanced_option,
@@ -30,7 +29,7 @@ def media_options(skip: Container[str] = ()) -> list[Decorator]:
     ]
 
 
-OPTIONS: list[Decorator] = [
+audit_options = add_options([
     click.argument("corpus"),
     option("--out", required=True, metavar="AUDIT", help="Folder of the audit. The same command resumes it."),
     option("--model", metavar="M", help="PAU checkpoint folder, or any open_clip model: NAME@TAG, hf-hub:..., "
@@ -42,11 +41,7 @@ OPTIONS: list[Decorator] = [
     *options_from(ScoreConfig),
     *options_from(AuditConfig),
     json_option("Print the summary as JSON."),
-]  # fmt: skip
-
-
-def audit_options(command: Function) -> Function:
-    return add_options(command, OPTIONS)
+])  # fmt: skip
 
 
 @click.command(cls=GroupedCommand)

@@ -22,10 +22,6 @@ FOLDER = Path(__file__).resolve().parents[3] / "dashboard"
 PATIENCE = 5.0  # seconds for the server to end
 
 
-class DashboardError(AuditorError):
-    """The dashboard cannot be started."""
-
-
 @audit_command
 @click.argument("audit2", required=False)
 @option(
@@ -59,15 +55,15 @@ def command(
     auditor dashboard audit/ audit-new/ --results results/ --port 8600
     auditor dashboard audit/ --host 0.0.0.0 --password-file password.txt
     """
-    from auditor.python_api import Audit
+    from auditor.query.database import AuditDatabase
 
     audits = [audit, *([audit2] if audit2 else [])]
     for path in audits:
-        Audit(path).close()  # raises a one-line error if it cannot be opened
+        AuditDatabase(path).close()  # raises a one-line error if it cannot be opened
     if results and not Path(results).is_dir():
-        raise DashboardError(f"{results} is not a folder")
+        raise AuditorError(f"{results} is not a folder")
     if importlib.util.find_spec("streamlit") is None:
-        raise DashboardError("streamlit is not installed; pip install 'pau-auditor[dashboard]'")
+        raise AuditorError("streamlit is not installed; pip install 'pau-auditor[dashboard]'")
     if password_file:
         password = read_password(Path(password_file))
     check_port(host, port)
@@ -81,7 +77,7 @@ def command(
 def read_password(file: Path) -> str:
     password = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     if not password:
-        raise DashboardError(f"{file} has no password in its first line")
+        raise AuditorError(f"{file} has no password in its first line")
     return password
 
 
@@ -108,7 +104,7 @@ def check_port(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        raise DashboardError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from None
+        raise AuditorError(f"cannot listen on {host} port {port}: {error.strerror}; choose another --port") from None
 
 
 def start_streamlit(settings: Settings, host: str, port: int, *, open_browser: bool) -> "subprocess.Popen[bytes]":

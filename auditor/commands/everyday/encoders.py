@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auditor.commands.everyday.audit import media_options
-from auditor.commands.options import Function, GroupedCommand, add_options, advanced_option, json_option, option
+from auditor.commands.options import SEED, GroupedCommand, add_options, advanced_option, json_option, option
 from auditor.errors import AuditError
 from auditor.run.start_audit import build_audit_config, open_inputs
 
@@ -15,21 +15,17 @@ if TYPE_CHECKING:
     from auditor.run.audit_config import AuditConfig
     from auditor.run.compare_encoders import EncoderTrial
 
-OPTIONS = [
+encoders_options = add_options([
     click.argument("corpus"),
     option("--try", "models", multiple=True, metavar="M", help="A model to try, as in `auditor audit --model`. Repeat "
            "the option to compare models. Stored embeddings need none: they are tried as they are."),
     option("--sample", default=1000, type=click.IntRange(min=20), help="Number of random pairs."),
     option("--device", default="auto", help="cpu, cuda, cuda:1, ..."),
     option("--quiet", is_flag=True, help="Show no progress."),
-    advanced_option("--seed", default=0, help="Random seed of the sample."),
+    advanced_option("--seed", type=SEED, default=0, help="Random seed of the sample."),
     *media_options(skip={"carry", "shard_size", "context", "motion", "compiled"}),
     json_option(),
-]  # fmt: skip
-
-
-def encoders_options(command: Function) -> Function:
-    return add_options(command, OPTIONS)
+])  # fmt: skip
 
 
 def build_trial_config(values: dict[str, Any]) -> "AuditConfig":

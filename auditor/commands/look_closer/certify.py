@@ -1,17 +1,15 @@
 """`auditor certify`: intervals guaranteed by a hundred judgments."""
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import CORPUS_HELP, POSITIVE, advanced_option, audit_command, json_option, option
+from auditor.commands.options import CORPUS_HELP, POSITIVE, SEED, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import build_rules, selection_options
 from auditor.terminal import print_json, print_line
 
 if TYPE_CHECKING:
-    from auditor.corpus.sample import Kind
     from auditor.python_api import Audit
     from auditor.review.certificate import Certificate, LabelInterval
     from auditor.review.label_sample import LabelSample
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 @option("--reviewer", help="Name of the reviewer [default: the name of the sheet].")
 @option("--recalibrate", is_flag=True, help="Correct p_mismatch by the marks; both columns are kept.")
 @option("--undo", is_flag=True, help="Undo the correction.")
-@advanced_option("--seed", default=0, help="Random seed of the sample.")
+@advanced_option("--seed", type=SEED, default=0, help="Random seed of the sample.")
 @advanced_option("--corpus", help=CORPUS_HELP)
 @json_option()
 def command(
@@ -84,6 +82,7 @@ def write_label_sheet(audit: "Audit", sample: "LabelSample", target: str) -> Non
 
     from auditor.audit_folder.folder import split_target
     from auditor.errors import AuditorError
+    from auditor.report.report import preview_medium
     from auditor.review.label_sheet import build_label_csv, build_label_page, fetch_sample_rows
 
     folder, name = split_target(target)
@@ -93,30 +92,13 @@ def write_label_sheet(audit: "Audit", sample: "LabelSample", target: str) -> Non
     if target.endswith(".csv"):
         text = build_label_csv(rows, audit.marks_of(sample))
     elif target.endswith(".html"):
-        text = build_label_page(rows, render_thumbnails(audit, rows), Path(target).stem)
+        pictures = [preview_medium(audit.database, row, 480)[0] for row in rows]
+        text = build_label_page(rows, pictures, Path(target).stem)
     else:
         raise AuditorError(f"a sheet is a .csv or .html file, not {target}")
     with folder.writing(name) as path:
         path.write_text(text, encoding="utf-8")
     print_line(f"{target}: {len(rows):,} rows to judge", err=True)
-
-
-def render_thumbnails(audit: "Audit", rows: list[dict[str, Any]]) -> list[bytes | None]:
-    """A thumbnail of each row, or None if its medium cannot be shown."""
-    from auditor.corpus.sample import get_row_span
-    from auditor.errors import AuditorError
-    from auditor.report.thumbnails import Thumbnails
-
-    tasks: list[tuple[int, bytes, Kind]] = []
-    for number, row in enumerate(rows):
-        with suppress(AuditorError, OSError):
-            tasks.append((number, audit.media(row), row["kind"] or "image"))
-    pictures: list[bytes | None] = [None] * len(rows)
-    with Thumbnails(480) as thumbnails:
-        spans = {number: span for number, row in enumerate(rows) if (span := get_row_span(row))}
-        for number, picture in thumbnails.map(tasks, spans):
-            pictures[number] = picture if isinstance(picture, bytes) else None
-    return pictures
 
 
 def print_certificate(audit: "Audit", sample: "LabelSample", certificate: "Certificate") -> None:

@@ -3,7 +3,6 @@
 import importlib
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 INPUTS = "caption, visual, text, image, media or any column of the audit"
 
 
-def apply_options(function: Callable[..., None]) -> Callable[..., None]:
-    options = [
+apply_options = add_options(
+    [
         click.argument("function"),
         option("--columns", default="visual", help=f"Inputs of the function, separated by commas: {INPUTS}."),
         option("--name", help="Name of the source of the new columns [default: the function's name]."),
@@ -35,7 +34,7 @@ def apply_options(function: Callable[..., None]) -> Callable[..., None]:
         option("--force", is_flag=True, help="Replace existing columns of this source."),
         json_option(),
     ]
-    return add_options(function, options)
+)
 
 
 @audit_command

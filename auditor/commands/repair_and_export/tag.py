@@ -39,7 +39,7 @@ def tag_options(function: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("give prompts or --prompts FILE, not both")
         function(prompts=Path(file) if file else texts, **values)
 
-    return add_options(run, options)
+    return add_options(options)(run)  # type: ignore[no-any-return]
 
 
 @audit_command

@@ -4,28 +4,25 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import Function, add_options, advanced_option, audit_command, json_option, option
+from auditor.commands.options import add_options, advanced_option, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.terminal import print_json, print_line
 
-OPTIONS = [
-    option("--name", help="Name of the target; the column is called towards_NAME [default: the name of OTHER]."),
-    option(
-        "--norm",
-        type=click.Choice(["inf", "2"]),
-        default="inf",
-        help="inf: the highest cosine to the target. 2: the root mean square of the cosines to all of it.",
-    ),
-    advanced_option("--model", metavar="M", help="The model of the audit, if it is not where the audit found it."),
-    advanced_option("--device", default="auto", help="Device that encodes OTHER: cpu, cuda, ..."),
-    option("--force", is_flag=True, help="Compute the column again."),
-    json_option(),
-]
-
-
-def target_options(function: Function) -> Function:
-    """The options of this command and of jobs/towards.py."""
-    return add_options(function, OPTIONS)
+target_options = add_options(  # also of jobs/towards.py
+    [
+        option("--name", help="Name of the target; the column is called towards_NAME [default: the name of OTHER]."),
+        option(
+            "--norm",
+            type=click.Choice(["inf", "2"]),
+            default="inf",
+            help="inf: the highest cosine to the target. 2: the root mean square of the cosines to all of it.",
+        ),
+        advanced_option("--model", metavar="M", help="The model of the audit, if it is not where the audit found it."),
+        advanced_option("--device", default="auto", help="Device that encodes OTHER: cpu, cuda, ..."),
+        option("--force", is_flag=True, help="Compute the column again."),
+        json_option(),
+    ]
+)
 
 
 @audit_command

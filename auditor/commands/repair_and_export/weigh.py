@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from auditor.commands.options import audit_command, json_option, option
+from auditor.commands.options import SEED, audit_command, json_option, option
 from auditor.commands.output import open_audit
 from auditor.commands.selection import select_rows, selection_options
 from auditor.terminal import print_json, print_lines
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="Order a .npy so that copies of a uid are far apart; otherwise it is sorted, as "
     "DataComp's resharder requires.",
 )
-@option("--seed", default=0, help="Random seed for rounding the number of copies.")
+@option("--seed", type=SEED, default=0, help="Random seed for rounding the number of copies.")
 @selection_options
 @option("--force", is_flag=True, help="Replace an existing output.")
 @json_option()

@@ -11,7 +11,7 @@ from auditor.score.score_config import HeadFitConfig
 @audit_command
 @option("--out", required=True, type=click.Path(file_okay=False), help="Folder of the new checkpoint.")
 @json_option()
-@lambda function: add_options(function, options_from(HeadFitConfig))
+@add_options(options_from(HeadFitConfig))
 def command(audit: str, out: str, as_json: bool, **settings: Any) -> None:
     """Fit PAU prototypes on the stored embeddings of AUDIT; the encoders do not change.
 

@@ -13,7 +13,7 @@ from model.model_names import check_model_name
 @option("--refit", is_flag=True, help="Fit everything again on all shards of an audit that was extended.")
 @option("--quiet", is_flag=True, help="Show no progress.")
 @json_option("Print the summary as JSON.")
-@lambda function: add_options(function, options_from(ScoreConfig, optional=True))
+@add_options(options_from(ScoreConfig, optional=True))
 def command(audit: str, model: str | None, refit: bool, quiet: bool, as_json: bool, **settings: Any) -> None:
     """Score AUDIT again from its stored embeddings alone: with another PAU head, more prototypes, another reference.
 

@@ -3,17 +3,17 @@
 from dataclasses import asdict
 from typing import Any
 
-from auditor.commands.options import audit_command, json_option, option
+from auditor.commands.options import SEED, audit_command, count_option, json_option, option
 from auditor.commands.output import print_notes
 from auditor.errors import AuditorError
 from auditor.terminal import print_json, print_line
 
 
 @audit_command
-@option("-n", "count", default=50, help="Number of rows to check.")
+@count_option(50, "Number of rows to check.")
 @option("--model", help="The model, if it is not where the audit found it.")
 @option("--corpus", metavar="NEW_ROOT", help="Where the corpus is now, if it has moved.")
-@option("--seed", default=0, help="Random seed of the sample.")
+@option("--seed", type=SEED, default=0, help="Random seed of the sample.")
 @option("--files", is_flag=True, help="Instead, check that no stored file is missing, foreign or damaged.")
 @json_option("Print every check as JSON.")
 def command(audit: str, count: int, files: bool, as_json: bool, **options: Any) -> None:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from auditor.commands.options import POSITIVE, json_option, option
+from auditor.commands.options import POSITIVE, SEED, json_option, option
 from auditor.terminal import print_json, print_lines
 
 
 @click.command()
 @option("--out", required=True, metavar="DIR", help="Folder of the demo. The same command resumes it.")
 @option("--size", type=POSITIVE, help="Samples to audit [default: 1,500, or 400 with --quick].")
-@option("--seed", default=0, help="Random seed of the corpus and of training.")
+@option("--seed", type=SEED, default=0, help="Random seed of the corpus and of training.")
 @option("--quick", is_flag=True, help="Use a small corpus and a short training: rough figures in a third of the time.")
 @option("--quiet", is_flag=True, help="Show no progress.")
 @json_option("Print the comparison with the truth as JSON.")

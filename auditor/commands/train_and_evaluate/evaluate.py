@@ -6,39 +6,44 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import SHARE, Function, add_options, option
+from auditor.audit_folder.folder import split_target
+from auditor.commands.options import POSITIVE, SHARE, add_options, json_option, option
 from auditor.console import print_table
+from auditor.research.retrieval.protocols import PROTOCOLS
 from auditor.terminal import print_json, print_line
 from model.model_names import check_model_name
 
-BENCHMARKS = ["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo", "shards"]
 DIRECTION_LABELS = {"visual_to_text": "v2t", "text_to_visual": "t2v"}
 MAX_FAILED = option("--max-failed", type=SHARE, default=0.01, help="Share of media that may fail to decode.")
-OPTIONS = (
-    click.argument("benchmark", type=click.Choice(BENCHMARKS)),
-    option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar."),
-    option("--model", required=True, help="An open_clip model or a checkpoint folder."),
-    option("--out", metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL."),
-    option("--split", help="What to report on; the benchmark's own test split by default."),
-    option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
-    option("--frames", default=12, help="Frames of a video."),
-    MAX_FAILED,
-    option("--cache", help="Folder or URL for the embeddings, read instead of encoding again next time."),
-    option("--json", "json_", is_flag=True, help="All results as JSON."),
+benchmark_options = add_options(
+    [  # of what is evaluated, here and in jobs/evaluate.py
+        click.argument("benchmark", type=click.Choice(list(PROTOCOLS))),
+        option("--data", required=True, help="Folder or URL of shards: test-*.tar or test/*.tar."),
+        option("--model", required=True, help="An open_clip model or a checkpoint folder."),
+        option("--out", metavar="FILE", help="Where the JSON for the dashboard goes; a path or a URL."),
+        option("--split", help="What to report on; the benchmark's own test split by default."),
+        option("--validation", help="Split that re-ranking is fitted on; val, or train where there is none."),
+        option("--frames", type=POSITIVE, default=12, help="Frames of a video."),
+        MAX_FAILED,
+        option("--cache", help="Folder or URL for the embeddings, read instead of encoding again next time."),
+        json_option("Print all results as JSON."),
+    ]
 )
-
-
-def benchmark_options(command: Function) -> Function:
-    """What is evaluated, here and on a cluster (jobs/evaluate.py)."""
-    return add_options(command, OPTIONS)
 
 
 @click.command()
 @benchmark_options
-@option("--decoders", default=2, help="Decoder processes.")
+@option("--decoders", type=POSITIVE, default=2, help="Decoder processes.")
 @option("--device", default="auto", help="cpu, cuda, cuda:1, …")
 def command(
-    model: str, out: str | None, frames: int, decoders: int, device: str, cache: str | None, json_: bool, **options: Any
+    model: str,
+    out: str | None,
+    frames: int,
+    decoders: int,
+    device: str,
+    cache: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Retrieval on a benchmark.
 
@@ -50,6 +55,8 @@ def command(
       auditor evaluate msrvtt --data msrvtt-shards --model ViT-B-32@openai --out results.json
     """
     check_model_name(model)
+    if out:
+        split_target(out)  # refuses a wrong name before the work, not after it
     from auditor.research.evaluate.benchmark_evaluation import EvaluateConfig, evaluate_benchmark, save_results
     from auditor.research.evaluate.benchmark_splits import SplitSweeper, make_audit_config
     from model.backbone import resolve_device
@@ -63,11 +70,11 @@ def command(
         results = evaluate_benchmark(config, loaded.backbone, loaded.head, sweep_split)
     if out:
         save_results(results, out)
-    show_results(results, json_)
+    show_results(results, as_json)
 
 
-def show_results(results: dict[str, Any], json_: bool) -> None:
-    if json_:
+def show_results(results: dict[str, Any], as_json: bool) -> None:
+    if as_json:
         print_json(results)
         return
     data = results["data"]

@@ -6,17 +6,18 @@ from typing import Any
 
 import click
 
-from auditor.commands.options import json_option, option
+from auditor.commands.options import POSITIVE, SHARE, json_option, option
 from auditor.console import print_table
+from auditor.research.retrieval.protocols import PROTOCOLS
 from auditor.terminal import print_json, print_line
 
 
 @click.command()
-@click.argument("benchmark", type=click.Choice(["coco", "flickr8k", "flickr30k", "msrvtt", "msvd", "didemo"]))
+@click.argument("benchmark", type=click.Choice([name for name in PROTOCOLS if name != "shards"]))
 @option("--source", type=click.Path(path_type=Path), required=True, help="Folder of annotations and media.")
 @option("--out", type=click.Path(path_type=Path), required=True, help="New folder for the shards.")
-@option("--max-missing", default=0.01, help="Largest share of a split that may be missing.")
-@option("--samples-per-shard", default=1000, help="Samples per shard.")
+@option("--max-missing", type=SHARE, default=0.01, help="Largest share of a split that may be missing.")
+@option("--samples-per-shard", type=POSITIVE, default=1000, help="Samples per shard.")
 @json_option("Print the report as JSON.")
 def command(benchmark: str, source: Path, out: Path, as_json: bool, **limits: Any) -> None:
     """Convert the files of a benchmark to shards.

@@ -10,6 +10,7 @@ import click
 from auditor.commands.options import POSITIVE, json_option, option
 from auditor.commands.train_and_evaluate.evaluate import MAX_FAILED
 from auditor.console import print_table
+from auditor.research.retrieval.protocols import PROTOCOLS
 from auditor.terminal import print_json, print_line
 
 PATH = click.Path(path_type=Path)
@@ -31,7 +32,12 @@ TABLES = {
 @click.argument("tables", metavar="TABLE...", type=click.Choice(list(TABLES)), nargs=-1, required=True)
 @option("--data", help="Folder or URL of shards, as for auditor evaluate.")
 @option("--model", help="An open_clip model or a checkpoint folder; it stays as it is.")
-@option("--benchmark", default="shards", help="Show the paper's figures for this benchmark.")
+@option(
+    "--benchmark",
+    type=click.Choice(list(PROTOCOLS)),
+    default="shards",
+    help="Show the paper's figures for this benchmark.",
+)
 @option("--train-split", default="train", help="Split to train on.")
 @option("--test-split", default="test", help="Split to report on.")
 @option("--seeds", type=POSITIVE, default=3, help="Number of runs to average.")
@@ -61,13 +67,9 @@ def command(model: str | None, out: Path | None, cache: Path | None, as_json: bo
       auditor reproduce complexity
       auditor reproduce removal trust --data msrvtt-shards --benchmark msrvtt --model ViT-B-32@openai --out tables
     """
-    from auditor.research.evaluate.benchmark_splits import EvaluationError
     from auditor.research.evaluate.reproduce import ReproduceConfig, reproduce
-    from auditor.research.retrieval.protocols import PROTOCOLS
 
     config = ReproduceConfig(**options)
-    if config.benchmark not in PROTOCOLS:
-        raise EvaluationError(f"unknown benchmark {config.benchmark!r}; one of {', '.join(PROTOCOLS)}")
     if set(config.tables) == {"complexity"} or config.data is None or model is None:
         show_tables(reproduce(config, None), out, as_json)
         return

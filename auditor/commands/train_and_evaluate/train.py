@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auditor.commands.options import Function, GroupedCommand, add_options, json_option, option, options_from
+from auditor.commands.options import GroupedCommand, add_options, json_option, option, options_from
 from auditor.console import print_table
 from auditor.terminal import print_json, print_line
 from model.model_names import check_model_name
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from auditor.research.train.train_model import TrainResult
 
 
-def train_options(command: Function) -> Function:
-    """Add the corpus as an argument and one option for each setting of a run; options that are not given are None."""
-    options = [
+train_options = add_options(  # those that are not given are None
+    [
         click.argument("corpus", required=False),
         option("--config", "config_file", metavar="FILE.toml", help="Settings that override the preset."),
         option("--preset", type=click.Choice(list_presets()), help="Start from these settings."),
         *options_from(TrainConfig, optional=True, skip=("corpus",)),
     ]
-    return add_options(command, options)
+)
 
 
 def build_train_config(options: dict[str, Any]) -> TrainConfig:

@@ -21,10 +21,6 @@ from auditor.corpus.shard import CorpusError
 Matrix = npt.NDArray[np.floating[Any]]
 
 
-class NpyError(CorpusError):
-    """A file does not hold the expected matrix."""
-
-
 @dataclass(frozen=True, slots=True)
 class MatrixFile:
     """The place of a matrix: an .npy, or a member of an .npz."""
@@ -48,9 +44,9 @@ class MatrixFile:
             try:
                 yield OpenMatrix(self, stack.enter_context(self._stream(stack)))
             except FileNotFoundError:
-                raise NpyError(f"{self.path} does not exist") from None
+                raise CorpusError(f"{self.path} does not exist") from None
             except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-                raise NpyError(f"{self.label} cannot be read: {' '.join(str(error).split())}") from error
+                raise CorpusError(f"{self.label} cannot be read: {' '.join(str(error).split())}") from error
 
     def _stream(self, stack: ExitStack) -> IO[bytes]:
         file = stack.enter_context(open_file(self.path))
@@ -60,7 +56,7 @@ class MatrixFile:
         name = f"{self.member}.npy"
         if name not in archive.namelist():
             members = ", ".join(sorted(entry.removesuffix(".npy") for entry in archive.namelist())[:10])
-            raise NpyError(f"{os.path.basename(self.path)} has no {self.member}; it has {members or 'nothing'}")
+            raise CorpusError(f"{os.path.basename(self.path)} has no {self.member}; it has {members or 'nothing'}")
         entry = archive.getinfo(name)
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
             return archive.open(name)
@@ -77,11 +73,11 @@ class OpenMatrix:
         self.file, self.stream = file, stream
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
-            raise NpyError(f"unknown .npy version {version[0]}.{version[1]}")
+            raise CorpusError(f"unknown .npy version {version[0]}.{version[1]}")
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, self.dtype = read_header(stream)  # loads no Python object
         if self.dtype.kind != "f" or len(shape) != 2 or fortran:
-            raise NpyError(f"{file.label} is not a row-major matrix of floats: {shape} of {self.dtype}")
+            raise CorpusError(f"{file.label} is not a row-major matrix of floats: {shape} of {self.dtype}")
         self.rows, self.width = shape
         self.begin = stream.tell()
 
@@ -90,5 +86,5 @@ class OpenMatrix:
         self.stream.seek(self.begin + start * size)  # always: streams of a file in memory share one position
         data = self.stream.read((stop - start) * size)
         if len(data) != (stop - start) * size:
-            raise NpyError(f"{self.file.label} ends too early: its header announces {self.rows} rows")
+            raise CorpusError(f"{self.file.label} ends too early: its header announces {self.rows} rows")
         return np.frombuffer(data, self.dtype).reshape(stop - start, self.width)

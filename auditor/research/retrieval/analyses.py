@@ -12,6 +12,7 @@ import numpy as np
 
 from auditor.research.retrieval.recall import DIRECTIONS, Array, Direction, EmbeddingSet, Recalls, rank_queries
 
+RANDOM_ORDERS = 5  # of which the curve of random removal is the mean
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
@@ -90,7 +91,6 @@ def compute_removal_curve(
     orders: Mapping[str, ItemScores],
     direction: Direction,
     shares: Sequence[float] = SHARES,
-    random_seeds: int = 5,
 ) -> list[dict[str, float]]:
     """Figure 3: R@1 without the r most uncertain samples of the test set, and without r random ones.
 
@@ -98,7 +98,7 @@ def compute_removal_curve(
     smaller and the task easier, so only the difference from random removal is meaningful.
     """
     removals: dict[str, Sequence[Array]] = {n: [average_by_medium(data, s, direction)] for n, s in orders.items()}
-    removals["random"] = [np.random.default_rng(seed).random(len(data.visual)) for seed in range(random_seeds)]
+    removals["random"] = [np.random.default_rng(seed).random(len(data.visual)) for seed in range(RANDOM_ORDERS)]
     rows = []
     for share in shares:
         count = round(share * len(data.visual))
@@ -128,11 +128,11 @@ def compare_uncertain_subsets(
     return rows
 
 
-def compute_recall_by_bin(scores: Array, hit: Array, bins: int = 10) -> list[dict[str, float]]:
+def compute_recall_by_tenth(scores: Array, hit: Array) -> list[dict[str, float]]:
     """Recall of the queries in each tenth of the score, the lowest tenth first."""
     answered = ~np.isnan(hit)
     scores, hit = scores[answered], hit[answered]
-    parts = enumerate(np.array_split(np.argsort(scores, kind="stable"), bins), start=1)
+    parts = enumerate(np.array_split(np.argsort(scores, kind="stable"), 10), start=1)
     return [
         {"bin": n, "queries": len(part), "score": float(scores[part].mean()), "recall": 100 * float(hit[part].mean())}
         for n, part in parts
@@ -163,7 +163,7 @@ def measure_failure_prediction(data: EmbeddingSet, orders: Mapping[str, ItemScor
     for direction in DIRECTIONS:
         hit = rank_queries(data, direction).hit(1)
         sides = {name: scores.of_queries(direction) for name, scores in orders.items()}
-        measures["deciles"][direction] = {name: compute_recall_by_bin(side, hit) for name, side in sides.items()}
+        measures["deciles"][direction] = {name: compute_recall_by_tenth(side, hit) for name, side in sides.items()}
         measures["calibration"][direction] = {name: calibrate_recall(side, hit) for name, side in sides.items()}
     return measures
 
@@ -177,7 +177,7 @@ def calibrate_recall(scores: Array, hit: Array) -> dict[str, Any]:
     answered = np.flatnonzero(~np.isnan(hit))
     shuffled = np.random.default_rng(0).permutation(answered)
     half = len(shuffled) // 2
-    fit, test = shuffled[:half], shuffled[half:]
+    fit, test = (shuffled[:half], shuffled[half:]) if half else (shuffled, shuffled)  # a single query
     knots, values = fit_decreasing(scores[fit], hit[fit])
     predicted = values[np.minimum(np.searchsorted(knots, scores[test]), len(values) - 1)]
     bins = [

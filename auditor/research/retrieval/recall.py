@@ -24,7 +24,7 @@ ROUNDING = 1e-6  # cosines in float32 differ by up to this between block shapes
 
 
 class RetrievalError(AuditorError):
-    """Embeddings and groups that do not match."""
+    """Embeddings that cannot be compared, or re-ranked, in the way that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)

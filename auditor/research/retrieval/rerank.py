@@ -10,16 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auditor.errors import AuditorError
 from auditor.research.retrieval.analyses import ItemScores
-from auditor.research.retrieval.recall import Array, EmbeddingSet, collapse_captions, rank_block
+from auditor.research.retrieval.recall import Array, EmbeddingSet, RetrievalError, collapse_captions, rank_block
 
 BETAS = tuple(round(0.05 * step, 2) for step in range(41))  # 0 to 2; 0 does not change the ranking
 STANDARD_ERRORS = 2.0  # of a gain; below, a third of all random uncertainties would get a beta above 0
-
-
-class RerankError(AuditorError):
-    """Data that cannot be re-ranked, or betas that would be evaluated on the data they were fitted on."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ class Rerank:
     def apply(self, keys: Sequence[str], data: EmbeddingSet, u: ItemScores) -> EmbeddingSet:
         """Embeddings with the scores of equation 8, for a split that the betas were not fitted on."""
         if shared := self.fitted_keys.intersection(keys):
-            raise RerankError(f"{len(shared)} media are in the validation and the test split, such as {min(shared)}")
+            raise RetrievalError(f"{len(shared)} media are in the validation and the test split, such as {min(shared)}")
         return data.reweight(np.exp(-self.beta_visual * u.visual), np.exp(-self.beta_text * u.text))
 
 
@@ -52,10 +47,12 @@ def fit_beta(
     `collapse_texts` counts the captions of a medium as one, as the benchmark does (MSVD).
     """
     if not len(betas) or min(betas) < 0:
-        raise RerankError("betas must be a non-empty list of numbers >= 0")
+        raise RetrievalError("betas must be a non-empty list of numbers >= 0")
     scores, media, captions = validation.scores(), validation.visual_groups, validation.text_groups
     if (len(set(keys)), *u.visual.shape, *u.text.shape) != (len(media), *scores.shape):
-        raise RerankError(f"{len(media)} media and {len(captions)} captions need unique keys and uncertainties of each")
+        raise RetrievalError(
+            f"{len(media)} media and {len(captions)} captions need unique keys and uncertainties of each"
+        )
 
     def find_text_hits(beta: float) -> Array:
         return rank_block(scores.T * np.exp(-beta * u.visual), captions, media, 0.0).hit(1)

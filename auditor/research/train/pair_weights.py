@@ -15,19 +15,15 @@ from auditor.audit_folder.folder import Folder, split_target
 from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.corpus.sample import Sample
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions, load_saved_options
-from auditor.errors import AuditorError
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
 from auditor.query.sandbox import Limits
 from auditor.research.train.training_reader import Draw
+from auditor.research.train.training_shards import TrainError
 
 PAIR = ("key", "caption_index")
 OPTIONAL_COLUMNS = ("shard", "caption")  # an audit has them
-
-
-class PairWeightError(AuditorError):
-    """A table of weights that cannot be used."""
 
 
 class PairRating(NamedTuple):
@@ -77,12 +73,12 @@ class PairWeights:
         if len(matches) > 1:
             matches = [rating for rating in matches if rating.shard == sample.shard]
         if len(matches) != 1:
-            raise PairWeightError(
+            raise TrainError(
                 f"{self.path} has several pairs of key {sample.key}, but not exactly one of shard {sample.shard}: "
                 "use an audit of this corpus"
             )
         if matches[0].caption not in (None, hash(sample.captions[index])):
-            raise PairWeightError(
+            raise TrainError(
                 f"caption {index} of key {sample.key} in {self.path} is not that of the corpus: "
                 "audit the corpus again, with each line of a .txt as a caption"
             )
@@ -118,7 +114,7 @@ def convert_to_weight(measure: str, x: float, path: str) -> float:
     weight = x if measure == "weight" else 1.0 - x
     if not 0.0 <= weight < math.inf or (measure == "p_mismatch" and weight > 1.0):
         bounds = "be a number >= 0" if measure == "weight" else "be between 0 and 1"
-        raise PairWeightError(f"{measure} of {path} must {bounds}, not {x:g}")
+        raise TrainError(f"{measure} of {path} must {bounds}, not {x:g}")
     return weight
 
 
@@ -128,7 +124,7 @@ def read_weight_batches(path: str, only_best: bool = False) -> Iterator[pa.Recor
     if folder.exists(MANIFEST_NAME):
         with AuditDatabase(path, limits=Limits(seconds=None)) as database:
             if database.state != "complete":
-                raise PairWeightError(f"{path} is not finished (state: {database.state}): finish the audit first")
+                raise TrainError(f"{path} is not finished (state: {database.state}): finish the audit first")
             columns = ", ".join((*PAIR, "p_mismatch", *OPTIONAL_COLUMNS))
             rules = build_clauses(database, Rules(best_caption=True)) if only_best else {"all": "TRUE"}
             condition = conjoin_clauses(rules)
@@ -141,7 +137,7 @@ def read_weight_batches(path: str, only_best: bool = False) -> Iterator[pa.Recor
             with parent.open_table(name) as table:
                 yield from table.iter_batches(columns=choose_weight_columns(path, table.schema_arrow.names))
     except (OSError, pa.ArrowInvalid) as error:
-        raise PairWeightError(f"cannot read the weights of {path}: {error}") from error
+        raise TrainError(f"cannot read the weights of {path}: {error}") from error
 
 
 def list_parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
@@ -159,5 +155,5 @@ def list_parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:
 def choose_weight_columns(path: str, names: list[str]) -> list[str]:
     needed = [*PAIR, find_measure(names)]
     if absent := [name for name in needed if name not in names]:
-        raise PairWeightError(f"{path} has no column {absent[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch")
+        raise TrainError(f"{path} has no column {absent[0]}; weights need {', '.join(PAIR)}, weight or p_mismatch")
     return [*needed, *(name for name in OPTIONAL_COLUMNS if name in names)]

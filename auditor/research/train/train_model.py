@@ -24,7 +24,8 @@ from auditor.console import Progress
 from auditor.errors import explain_interrupt
 from auditor.research.retrieval.recall import DIRECTIONS, EmbeddingSet, RetrievalResult, compute_recall
 from auditor.research.train.training_loader import Batch, MediaLoader
-from auditor.research.train.training_run import TrainError, TrainingRun, prepare_run
+from auditor.research.train.training_run import TrainingRun, prepare_run
+from auditor.research.train.training_shards import TrainError
 from auditor.sweep.shard_encoder import pool_media
 from auditor.terminal import print_line
 from auditor.vectors import concatenate_media

@@ -24,7 +24,7 @@ from auditor.research.train.training_reader import (
     TrainingReader,
     draw_passes,
 )
-from auditor.research.train.training_shards import CountedShards, LoaderError
+from auditor.research.train.training_shards import CountedShards, TrainError
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import Pixels
 from model.training.training_processes import ALONE, ProcessGroup
@@ -85,7 +85,7 @@ class PairLoader:
         for draw, pixels in self.reader.decode(draw_passes(self.reader, self.position)):
             if draw.position[0] // passes != cycle:
                 if not decoded:
-                    raise LoaderError(describe_decoding_failure(self.failures))
+                    raise TrainError(describe_decoding_failure(self.failures))
                 cycle, decoded = draw.position[0] // passes, 0
             if pixels is not None:
                 decoded += 1

@@ -17,7 +17,7 @@ import webdataset
 from auditor.corpus.open_corpus import OpenShard
 from auditor.corpus.read_medium import MediaError
 from auditor.corpus.sample import Problem, Sample, Span
-from auditor.research.train.training_shards import CountedShards, LoaderError, ShardSlice, assign_slices
+from auditor.research.train.training_shards import CountedShards, ShardSlice, TrainError, assign_slices
 from auditor.sweep.prefetch import Prefetch
 from auditor.workers.decoder_pool import Decoded, DecoderPool
 from model.pixels import Pixels
@@ -227,5 +227,5 @@ def draw_passes(reader: TrainingReader, start: Position) -> Generator[DecodeTask
                 yield task
         if (pass_number + 1) % reader.passes == 0:
             if not drawn:
-                raise LoaderError("a training process has no samples: there are fewer samples than processes")
+                raise TrainError("a training process has no samples: there are fewer samples than processes")
             drawn = 0

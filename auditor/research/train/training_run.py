@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auditor.errors import AuditorError
 from auditor.research.train.pair_weights import PairWeights, read_audit_options
 from auditor.research.train.training_loader import MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig
-from auditor.research.train.training_shards import CountedShards, count_shards
+from auditor.research.train.training_shards import CountedShards, TrainError, count_shards
 from auditor.workers.decoder_pool import DecoderPool
 from model.backbone import Backbone, resolve_device
 from model.training.bert_adam import BertAdam
@@ -38,10 +37,6 @@ from model.training.training_state import (
 from model.training.uncertainty_targets import CorpusTarget, RetrievalTarget, UncertaintyTarget
 
 MOST_DECODERS = 8  # if the number is not set
-
-
-class TrainError(AuditorError):
-    """A run that cannot start or continue."""
 
 
 @dataclass

@@ -16,8 +16,8 @@ from auditor.errors import AuditorError
 from model.training.training_processes import ALONE, ProcessGroup
 
 
-class LoaderError(AuditorError):
-    """A corpus that cannot be used for training."""
+class TrainError(AuditorError):
+    """A run that cannot start or continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def count_shards(spec: str, processes: ProcessGroup = ALONE, options: CorpusOpti
     examples = [part.example for part in parts if part.example]
     if not any(part.samples for part in parts):
         example = "".join(f"; {example}" for example in examples[:1])
-        raise LoaderError(f"{spec} holds no pairs: a sample is a medium with captions{example}")
+        raise TrainError(f"{spec} holds no pairs: a sample is a medium with captions{example}")
     return CountedShards(
         shards,
         samples=sum(part.samples for part in parts),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks
+from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks, multiply_blocks
 from auditor.score.statistics.siblings import NEARLY_EQUAL
 from auditor.vectors import Floats, Ints, Rows
 
@@ -131,10 +131,8 @@ class NeighborPool:
     def agreement(self, nearest: NearestMedia, text: Floats, media: Ints) -> Floats:
         """Agreement of captions (N, D) with those of the nearest media; `media` (N,) are rows of `nearest`."""
         parts = [
-            average_cosines(
-                np.take_along_axis(text[rows] @ self.text.T, nearest.rows[media[rows]], 1), nearest, media[rows]
-            )
-            for rows in iterate_blocks(len(text), len(self.text))
+            average_cosines(np.take_along_axis(cosine, nearest.rows[media[rows]], 1), nearest, media[rows])
+            for rows, cosine in multiply_blocks(text, self.text)
         ]
         return np.concatenate(parts)
 

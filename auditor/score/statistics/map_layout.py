@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from auditor.score.statistics.rivals import multiply_blocks
 from auditor.vectors import Floats, Ints
 
 Doubles = npt.NDArray[np.float64]
@@ -33,9 +34,8 @@ class Layout:
 
     def place(self, vectors: Floats) -> Floats:
         """Positions (N, 2) of vectors: the mean position of their nearest sample vectors, weighted by similarity."""
-        sample = self._project(self.vectors)
-        parts = [self._place_block(vectors[start : start + BLOCK], sample) for start in range(0, len(vectors), BLOCK)]
-        return np.concatenate([np.empty((0, 2), np.float32), *parts])
+        blocks = multiply_blocks(self._project(vectors), self._project(self.vectors))
+        return np.concatenate([np.empty((0, 2), np.float32), *(self._place_block(block) for _, block in blocks)])
 
     @cached_property
     def axes(self) -> Floats | None:
@@ -53,8 +53,9 @@ class Layout:
         unit: Floats = projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), 1e-12)
         return unit
 
-    def _place_block(self, vectors: Floats, sample: Floats) -> Floats:
-        neighbors, similarity = pick_largest(self._project(vectors) @ sample.T, min(PLACING, len(sample)))
+    def _place_block(self, similarity: Floats) -> Floats:
+        """Positions from the similarities (B, S) to the sample, which are overwritten."""
+        neighbors, similarity = pick_largest(similarity, min(PLACING, similarity.shape[1]))
         weight = np.exp(SHARPNESS * (similarity - similarity.max(axis=1, keepdims=True)))
         weight /= weight.sum(axis=1, keepdims=True)
         position: Floats = np.einsum("nk,nkd->nd", weight, self.position[neighbors]).astype(np.float32)

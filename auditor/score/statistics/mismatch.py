@@ -131,10 +131,12 @@ def fit_mismatch(
     draws: int = DRAWS,
     bootstraps: int = BOOTSTRAPS,
     words: Vocabulary | None = None,
+    use_siblings: bool = True,
 ) -> MismatchModel | None:
     """Fit p_mismatch to the reference; None if it has fewer than 20 pairs or 5 media, or all re-pairings look alike.
 
     `captions` is the corpus's number of usable pairs, of which the reference is a sample (default: all of them).
+    `use_siblings` is False if sibling evidence must not change the share.
     """
     if len(reference) < SMALLEST or len(np.unique(reference.group)) < SMALLEST_MEDIA:
         return None
@@ -152,6 +154,7 @@ def fit_mismatch(
         seed=seed,
         coverage=coverage,
         bootstraps=bootstraps,
+        use_siblings=use_siblings,
     )
     frame_threshold = estimate_frame_threshold(reference, seed=seed)
     return replace(model, statistic=validation.statistic, frame_threshold=frame_threshold)
@@ -167,6 +170,7 @@ def fit_scores(
     seed: int = 0,
     coverage: float = 1.0,
     bootstraps: int = BOOTSTRAPS,
+    use_siblings: bool = True,
 ) -> MismatchModel:
     """Fit pi0 and the curve to the scores of pairs and of re-pairings; pairs of one group are resampled together.
 
@@ -179,7 +183,7 @@ def fit_scores(
     histograms = [part.count() for part in binned]
     fits = [fit_mixture(part) for part in histograms]
     histogram = histograms[0]
-    best = correct_share(histogram, *fits)
+    best = correct_share(histogram, *fits, use_siblings=use_siblings)
     members, member = np.unique(np.arange(len(scores)) if group is None else group, return_inverse=True)
     null_members = None if null_groups is None else tuple(np.searchsorted(members, side) for side in null_groups)
     shares, curves = np.zeros(0), np.zeros((0, len(histogram.centers)))

@@ -183,10 +183,14 @@ def fit_mixture(histogram: ScoreHistogram) -> Mixture:
     return maximize_likelihood(histogram, starts)
 
 
-def correct_share(histogram: ScoreHistogram, mixture: Mixture, without_siblings: Mixture | None = None) -> Mixture:
-    """Correct pi0 of the scores with sibling evidence by pi0 of the scores without it."""
+def correct_share(
+    histogram: ScoreHistogram, mixture: Mixture, without_siblings: Mixture | None = None, *, use_siblings: bool = True
+) -> Mixture:
+    """Correct pi0 of the scores with sibling evidence by pi0 of the scores without it, or take the latter."""
     if without_siblings is None:
         return mixture
+    if not use_siblings:
+        return maximize_likelihood(histogram, [mixture.parameters], without_siblings.pi0)
     share = mix_shares(mixture.parameters[0], without_siblings.parameters[0])
     return maximize_likelihood(histogram, [mixture.parameters], float(share))
 

@@ -4,6 +4,8 @@ Each part is judged like a caption whose siblings are the other parts, and the o
 statistic, the null density from random re-pairings and the curve are those of p_mismatch, fitted to the parts of
 captions that are not mismatched as a whole. With q_i the probability of part i under that condition and p that of the
 whole caption, part i is mismatched with the probability p + (1 - p) q_i, and some part with 1 - (1 - p) prod(1 - q_i).
+The right parts beside a wrong one disagree with it: of two, they are as many as the wrong ones, and no density of one
+peak has room for them. So sibling evidence does not count for the share, only for the single part.
 
 Some sentences say nothing about a medium ("The background is blurred."): their true pairs look like re-pairings. The
 share of mismatches among the most similar parts of other captions shows it. If nearly all of them look mismatched, the
@@ -92,7 +94,7 @@ def fit_parts(
     drawn = expanded.take(np.sort(generator.permutation(len(expanded))[:REFERENCE_PARTS]))
     total = None if captions is None else int(captions * parts.counts.sum() / max(1, len(reference)))
     sample = ReferenceSample(drawn.media, drawn.text, drawn.group, (), drawn.siblings, scale=reference.scale)
-    model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0)
+    model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0, use_siblings=False)
     if model is None or model.statistic is None:
         return None
     p, deviation = estimate_probabilities(model, sample, sample), model.statistic.null_cosines.text_deviation
@@ -100,7 +102,7 @@ def fit_parts(
     usable = np.flatnonzero(doubts.find_judged(sample))
     if len(usable) < len(sample):
         sample = sample.take(usable)
-        model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0)
+        model = fit_mismatch(sample, seed=seed, captions=total, bootstraps=0, use_siblings=False)
     return PartModel(sample, model, doubts) if model is not None else None
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.corpus.stored.npy_matrix import MatrixFile, NpyError
+from auditor.corpus.shard import CorpusError
+from auditor.corpus.stored.npy_matrix import MatrixFile
 
 MATRIX = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float16)
 
@@ -39,14 +40,17 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([[Planted()]], object), allow_pickle=True)
     (tmp_path / "b.npy").write_bytes(pickle.dumps([1, 2]))
     for name in ("a.npy", "b.npy"):
-        with pytest.raises(NpyError, match=name), MatrixFile(str(tmp_path / name)).open():
+        with pytest.raises(CorpusError, match=name), MatrixFile(str(tmp_path / name)).open():
             pass
 
 
 @pytest.mark.parametrize("wrong", [np.zeros(4, np.float32), np.zeros((4, 4), np.int64), np.asfortranarray(MATRIX)])
 def test_only_row_major_matrices_of_floats_are_read(tmp_path: Path, wrong: np.ndarray) -> None:  # type: ignore[type-arg]
     np.save(tmp_path / "a.npy", wrong)
-    with pytest.raises(NpyError, match="not a row-major matrix of floats"), MatrixFile(str(tmp_path / "a.npy")).open():
+    with (
+        pytest.raises(CorpusError, match="not a row-major matrix of floats"),
+        MatrixFile(str(tmp_path / "a.npy")).open(),
+    ):
         pass
 
 
@@ -54,15 +58,15 @@ def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, MATRIX)
     path.write_bytes(path.read_bytes()[:-10])
-    with MatrixFile(str(path)).open() as matrix, pytest.raises(NpyError, match="ends too early"):
+    with MatrixFile(str(path)).open() as matrix, pytest.raises(CorpusError, match="ends too early"):
         matrix.read(90, 100)
 
 
 def test_a_missing_member_error_lists_the_members(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", b32_img=MATRIX)
     place = MatrixFile(str(tmp_path / "a.npz"), "l14_img")
-    with pytest.raises(NpyError, match="has no l14_img; it has b32_img"), place.open():
+    with pytest.raises(CorpusError, match="has no l14_img; it has b32_img"), place.open():
         pass
     (tmp_path / "broken.npz").write_bytes(b"PK nothing")
-    with pytest.raises(NpyError, match="cannot be read"), MatrixFile(str(tmp_path / "broken.npz"), "a").open():
+    with pytest.raises(CorpusError, match="cannot be read"), MatrixFile(str(tmp_path / "broken.npz"), "a").open():
         pass

@@ -32,8 +32,8 @@ from auditor.research.evaluate.pack import PackConfig, pack
 from auditor.research.retrieval import eccv
 from auditor.research.retrieval.analyses import ItemScores
 from auditor.research.retrieval.protocols import PROTOCOLS
-from auditor.research.retrieval.recall import EmbeddingSet, compute_recall
-from auditor.research.retrieval.rerank import RerankError, fit_beta
+from auditor.research.retrieval.recall import EmbeddingSet, RetrievalError, compute_recall
+from auditor.research.retrieval.rerank import fit_beta
 from auditor.sweep.sweep_events import ShardReport
 from auditor.terminal import to_json
 from auditor.vectors import MediaVectors
@@ -178,7 +178,7 @@ def test_validation_on_the_reported_split_is_refused(
 def test_media_in_both_splits_are_refused(tmp_path: Path, backbone: Backbone, sweep_split: SplitSweeper) -> None:
     for split in ("test", "val"):
         write_tar(tmp_path / f"{split}-0.tar", ((f"{i}", make_sample(i)) for i in range(6)))
-    with pytest.raises(RerankError, match="in the validation and the test"):
+    with pytest.raises(RetrievalError, match="in the validation and the test"):
         evaluate_benchmark(EvaluateConfig("shards", str(tmp_path)), backbone, None, sweep_split)
 
 

@@ -94,7 +94,7 @@ def test_uncertain_subsets_take_the_hardest_alone() -> None:
 def test_recall_by_bin_falls_with_true_difficulty_and_accounts_for_every_query() -> None:
     data, difficulty = noisy_set(400)
     hit = rank_queries(data, "visual_to_text").hit(1)
-    rows = analyses.compute_recall_by_bin(difficulty, hit)
+    rows = analyses.compute_recall_by_tenth(difficulty, hit)
     assert sum(row["queries"] for row in rows) == 400
     assert rows[0]["recall"] > rows[-1]["recall"] + 40
     assert np.average([r["recall"] for r in rows], weights=[r["queries"] for r in rows]) == pytest.approx(
@@ -134,6 +134,11 @@ def test_calibration_tells_a_telling_score_from_noise() -> None:
     assert telling["brier"] < telling["brier_constant"] - 0.05
     noise = analyses.calibrate_recall(rng.random(4000), hit)
     assert abs(noise["auroc"] - 0.5) < 0.04 and noise["brier"] > telling["brier"] + 0.05
+
+
+def test_a_single_query_is_calibrated_on_itself() -> None:
+    single = analyses.calibrate_recall(np.array([0.3]), np.array([1.0]))
+    assert single["brier"] == single["brier_constant"] == 0 and np.isnan(single["auroc"])
 
 
 def test_first_captions_in_any_order() -> None:

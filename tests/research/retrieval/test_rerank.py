@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from auditor.research.retrieval.analyses import ItemScores
-from auditor.research.retrieval.recall import Array, EmbeddingSet, RetrievalResult, compute_recall
-from auditor.research.retrieval.rerank import BETAS, Rerank, RerankError, fit_beta
+from auditor.research.retrieval.recall import Array, EmbeddingSet, RetrievalError, RetrievalResult, compute_recall
+from auditor.research.retrieval.rerank import BETAS, Rerank, fit_beta
 from auditor.vectors import MediaVectors
 from tests.support.similarity_recall import recall_from_similarity
 
@@ -126,9 +126,9 @@ def test_beta_is_fitted_on_the_count_that_is_reported() -> None:
 def test_the_reported_split_cannot_be_the_one_beta_was_fitted_on() -> None:
     split = hubby_split(5, "val")
     rerank = split.fit()
-    with pytest.raises(RerankError, match="120 media are in the validation and the test split"):
+    with pytest.raises(RetrievalError, match="120 media are in the validation and the test split"):
         rerank.apply(split.keys, split.data, split.u)
-    with pytest.raises(RerankError, match=r"1 media .* such as val7"):
+    with pytest.raises(RetrievalError, match=r"1 media .* such as val7"):
         rerank.apply(["val7", *(f"test{index}" for index in range(119))], split.data, split.u)
 
 
@@ -153,9 +153,9 @@ def test_input_that_does_not_fit_is_refused() -> None:
         replace(split, u=ItemScores(split.u.visual, np.zeros(2))),
         replace(split, u=ItemScores(np.zeros(4), split.u.text)),
     ):
-        with pytest.raises(RerankError, match="3 media and 3 captions need unique keys and uncertainties"):
+        with pytest.raises(RetrievalError, match="3 media and 3 captions need unique keys and uncertainties"):
             wrong.fit()
-    with pytest.raises(RerankError, match=">= 0"):
+    with pytest.raises(RetrievalError, match=">= 0"):
         split.fit([-0.1])
 
 

@@ -14,10 +14,10 @@ from auditor.corpus.sample import Sample
 from auditor.corpus.shard import DEFAULT_OPTIONS, load_saved_options
 from auditor.keep.weights import Weighing
 from auditor.python_api import Audit
-from auditor.research.train.pair_weights import PairWeightError, PairWeights, read_audit_options
+from auditor.research.train.pair_weights import PairWeights, read_audit_options
 from auditor.research.train.training_loader import PairLoader
 from auditor.research.train.training_reader import Draw, LoaderConfig
-from auditor.research.train.training_shards import count_shards
+from auditor.research.train.training_shards import TrainError, count_shards
 from auditor.run.audit_config import AuditConfig
 from auditor.run.run_audit import run_audit
 from auditor.workers.decoder_pool import DecoderPool
@@ -44,9 +44,9 @@ def test_weights_come_from_a_table_or_a_folder_of_them(tmp_path: Path) -> None:
         found = PairWeights.read(str(path)).weigh_draws([draw("a", 0), draw("a", 1), draw("b", 0), draw("c", 0)])
         assert found == pytest.approx([0.1, 0.75, 1.0, 1.0])
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "short.parquet")
-    with pytest.raises(PairWeightError, match="no column caption_index"):
+    with pytest.raises(TrainError, match="no column caption_index"):
         PairWeights.read(str(tmp_path / "short.parquet"))
-    with pytest.raises(PairWeightError, match="cannot read the weights"):
+    with pytest.raises(TrainError, match="cannot read the weights"):
         PairWeights.read(str(tmp_path / "absent.parquet"))
 
 
@@ -65,7 +65,7 @@ def test_weights_come_from_an_audit_itself_and_from_what_weigh_writes(tmp_path: 
     )
     manifest = json.loads((audit / "manifest.json").read_text())
     (audit / "manifest.json").write_text(json.dumps({**manifest, "state": "scoring"}))
-    with pytest.raises(PairWeightError, match="not finished"):
+    with pytest.raises(TrainError, match="not finished"):
         PairWeights.read(str(audit))
 
 
@@ -100,7 +100,7 @@ def test_the_best_caption_is_drawn_in_every_pass(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("column", "value"), [("weight", -0.1), ("weight", float("nan")), ("p_mismatch", 1.5)])
 def test_a_weight_that_cannot_be_is_one_line(tmp_path: Path, column: str, value: float) -> None:
-    with pytest.raises(PairWeightError, match=f"{column} of .* must"):
+    with pytest.raises(TrainError, match=f"{column} of .* must"):
         table(tmp_path / "w.parquet", [{"key": "a", "caption_index": 0, column: value}])
 
 
@@ -119,7 +119,7 @@ def test_keys_of_several_shards_are_told_apart(tmp_path: Path) -> None:
     for order in (rows, rows[::-1]):
         weights = table(tmp_path / "w.parquet", order)
         assert weights.weigh_draws([draw("0", shard=name) for name in "abc"]) == pytest.approx([0.1, 0.9, 1.0])
-        with pytest.raises(PairWeightError, match="several pairs of key 0, but not exactly one of shard elsewhere"):
+        with pytest.raises(TrainError, match="several pairs of key 0, but not exactly one of shard elsewhere"):
             weights.weigh_draws([draw("0", shard="elsewhere")])
 
 
@@ -127,7 +127,7 @@ def test_another_caption_is_a_complaint_not_a_weight(tmp_path: Path) -> None:
     row = {"key": "a", "caption_index": 0, "p_mismatch": 0.9, "shard": "other", "caption": "x\ny"}
     weights = table(tmp_path / "w.parquet", [row])
     assert weights.weigh_draws([draw("a", captions=["x\ny"])]) == pytest.approx([0.1])
-    with pytest.raises(PairWeightError, match=r"caption 0 of key a in .* is not that of the corpus"):
+    with pytest.raises(TrainError, match=r"caption 0 of key a in .* is not that of the corpus"):
         weights.weigh_draws([draw("a", captions=["x", "y"])])
 
 

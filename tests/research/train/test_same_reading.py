@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from auditor.corpus.open_corpus import open_corpus
 from auditor.research.train.training_loader import MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig
-from auditor.research.train.training_shards import LoaderError, count_shards
+from auditor.research.train.training_shards import TrainError, count_shards
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import PixelSpec
 from tests.support.training import make_png
@@ -105,7 +105,7 @@ def trained(spec: str, pool: DecoderPool) -> tuple[list[Row], list[Row]]:
     """The captions that the training loader and the validation loader return in one epoch."""
     try:
         found = count_shards(spec)
-    except LoaderError:  # not one pair
+    except TrainError:  # not one pair
         return [], []
     config = LoaderConfig(batch=found.pairs("all"), shuffle=5)
     loader = PairLoader(found, config, pool)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from auditor.corpus.sample import Sample, Span, split_by_span
 from auditor.research.train.training_loader import Batch, MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig, choose_captions
-from auditor.research.train.training_shards import LoaderError, count_shards
+from auditor.research.train.training_shards import TrainError, count_shards
 from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import DecodeLimits, PixelSpec
 from model.training.training_processes import ProcessGroup
@@ -154,7 +154,7 @@ def test_processes_share_the_corpus(tmp_path: Path, pool: DecoderPool) -> None:
 
 def test_a_process_without_a_sample_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
     found = count_shards(write_shards(tmp_path, count=1, size=1))
-    with pytest.raises(LoaderError, match="a training process has no samples"):
+    with pytest.raises(TrainError, match="a training process has no samples"):
         take(PairLoader(found, CONFIG, pool, ProcessGroup(1, 2)), 1)
 
 
@@ -221,7 +221,7 @@ def test_a_file_that_kills_or_hangs_its_decoder_is_a_failure(tmp_path: Path, mon
 def test_a_corpus_without_a_good_medium_is_an_error_not_a_loop(tmp_path: Path, pool: DecoderPool) -> None:
     write_members(tmp_path / "bad.tar", [("x.png", b"junk"), ("x.txt", b"a\nb"), ("y.png", b"2"), ("y.txt", b"c")])
     loader = PairLoader(count_shards(str(tmp_path / "bad.tar")), CONFIG, pool)
-    with pytest.raises(LoaderError, match="no medium of the corpus could be decoded") as caught:
+    with pytest.raises(TrainError, match="no medium of the corpus could be decoded") as caught:
         take(loader, 1)
     assert "\n" not in str(caught.value)
 
@@ -302,7 +302,7 @@ def test_what_is_known_of_a_video_says_nothing_of_its_spans(tmp_path: Path) -> N
         loader = PairLoader(count_shards(str(tmp_path / "t.tar")), cached, decoders)
         assert [batch.captions[0] for batch in take(loader, 6)].count("part") == 3
         broken = PairLoader(count_shards(str(tmp_path / "bad" / "t.tar")), replace(CONFIG, batch=1), decoders)
-        with pytest.raises(LoaderError, match="no medium of the corpus could be decoded"):
+        with pytest.raises(TrainError, match="no medium of the corpus could be decoded"):
             take(broken, 1)
     assert sorted(failure.reason for failure in broken.failures.values()) == ["corrupt", "corrupt"]
 

@@ -88,6 +88,21 @@ def test_a_medium_is_at_home_once_and_a_guest_only_near_a_border() -> None:
     assert tight.sum() == len(tight)  # identical copies are in one cell
 
 
+def test_of_two_copies_one_is_always_in_the_cell_of_the_other() -> None:
+    generator = np.random.default_rng(0)
+    vectors = normalize_rows(generator.normal(size=(4000, 6)))
+    copies = normalize_rows(vectors + 0.4 * normalize_rows(generator.normal(size=vectors.shape)))
+    threshold = float((vectors * copies).sum(axis=1).min())
+    cells = normalize_rows(generator.normal(size=(4, 6)))  # so few that no medium is in too many
+    places = [np.zeros((4000, 4), int) for _ in range(2)]
+    for rows, place in zip((vectors, copies), places, strict=True):
+        number, cell, home = assign_cells(rows, cells, threshold)
+        place[number, cell] = np.where(home, 2, 1)
+    assert (places[0].argmax(axis=1) != places[1].argmax(axis=1)).sum() > 500
+    assert ((places[0] * places[1]).max(axis=1) >= 2).all()
+    assert places[0].astype(bool).mean() < 0.8  # and not because everything is everywhere
+
+
 def test_guests_meet_residents_but_not_each_other() -> None:
     vectors = np.repeat(normalize_rows(np.ones((1, 8))), 4, axis=0) + np.eye(4, 8, dtype=np.float32) * 0.01
     vectors = normalize_rows(vectors)

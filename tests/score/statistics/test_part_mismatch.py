@@ -43,15 +43,22 @@ def estimate_p(reference: ReferenceSample) -> Floats:
 
 
 def plant_parts(
-    count: int = 600, *, rate: float = 0.2, wholly: float = 0.1, filler: bool = False, seed: int = 0
+    count: int = 600,
+    *,
+    rate: float = 0.2,
+    wholly: float = 0.1,
+    filler: bool = False,
+    seed: int = 0,
+    most: int = 6,
+    noise: float = 1.2,
 ) -> PlantedParts:
-    """Captions of 2 to 6 parts, which are their medium plus noise. The last part is spoiled, or all of them.
+    """Captions of 2 to `most` parts, which are their medium plus noise. The last part is spoiled, or all of them.
 
     With `filler`, captions get one more part that is about nothing.
     """
     generator = np.random.default_rng(seed)
     visual = normalize_rows(generator.normal(size=(count, 48)))
-    counts = generator.integers(2, 7, count)
+    counts = generator.integers(2, most + 1, count)
     order = generator.permutation(count)
     partly, whole = np.zeros(count, bool), np.zeros(count, bool)
     partly[order[: round(rate * count)]] = True
@@ -60,7 +67,7 @@ def plant_parts(
     last = np.cumsum(counts) - 1
     about[last[partly]] = np.roll(about[last[partly]], 1)
     about[whole[about]] = np.repeat(np.roll(np.flatnonzero(whole), 1), counts[whole])
-    vectors = normalize_rows(visual[about] + 1.2 * normalize_rows(generator.normal(size=(len(about), 48))))
+    vectors = normalize_rows(visual[about] + noise * normalize_rows(generator.normal(size=(len(about), 48))))
     if filler:
         phrases = normalize_rows(generator.normal(size=(4, 48)))[generator.integers(0, 4, count)]
         vectors = np.insert(vectors, np.cumsum(counts), normalize_rows(phrases), axis=0)
@@ -80,6 +87,12 @@ def test_wrong_parts_are_found_named_and_counted() -> None:
     assert (scores.p[~wrong] >= 0.5).mean() < 0.02
     assert (scores.weakest == planted.parts.counts - 1)[planted.partly].mean() > 0.95
     assert (scores.p[planted.wholly] >= estimate_p(planted.reference)[planted.wholly]).all()
+
+
+def test_of_two_parts_the_right_one_does_not_count_because_the_other_is_wrong() -> None:
+    """With sibling evidence, the share of wrong parts is .111."""
+    models = [plant_parts(wholly=0, most=2, noise=2.0, seed=seed).judge()[0] for seed in range(3)]
+    assert abs(np.mean([model.mismatch.pi0 for model in models]) - 0.1) < 0.006
 
 
 def test_the_probability_of_a_caption_covers_those_of_its_parts() -> None:

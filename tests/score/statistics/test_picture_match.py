@@ -15,7 +15,7 @@ from auditor.score.statistics.picture_match import (
     compute_layouts,
     find_structure,
 )
-from auditor.workers.pixel_facts import make_thumbnail
+from auditor.workers.pixel_facts import describe_pixels
 from tests.support.copies import ALTERATIONS, draw_screenshot
 
 
@@ -42,7 +42,7 @@ def shrink(picture: Image.Image) -> Thumbnails:
     picture, side = Image.open(data), min(picture.size)
     x, y = (picture.width - side) // 2, (picture.height - side) // 2
     fitted = picture.resize((224, 224), Image.Resampling.BICUBIC, (x, y, x + side, y + side))
-    return np.frombuffer(make_thumbnail(np.asarray(fitted)[None]), np.uint8)
+    return np.frombuffer(describe_pixels(np.asarray(fitted)[None])[1], np.uint8)
 
 
 PHOTOS = [draw_photo(seed) for seed in range(12)]
