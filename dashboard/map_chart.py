@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pyarrow as pa
+from scipy.spatial import cKDTree
 
 from auditor.query.distributions import Density, Floats
 from auditor.query.map_queries import Shape, TopicLabel, is_shaded_column
@@ -47,11 +48,10 @@ def draw_map(
     x_range, y_range = (widen_range(*ends) for ends in sides)
     points = np.column_stack([rows["x"].to_numpy(), rows["y"].to_numpy()])
     places = place_names(topics, points, (x_range, y_range))
-    for topic, place in zip(topics, places, strict=True):
-        figure.add_annotation(**topic_annotation(topic, place, dark))
-    for shape in shapes:
-        figure.add_shape(type="path", path=shape_path(shape), line={"color": "#e8743b", "width": 2}, layer="above")
-    figure.update_layout(
+    outline = {"type": "path", "line": {"color": "#e8743b", "width": 2}, "layer": "above"}
+    figure.update_layout(  # adding annotations one by one copies all of them each time
+        annotations=[topic_annotation(topic, place, dark) for topic, place in zip(topics, places, strict=True)],
+        shapes=[{**outline, "path": shape_path(shape)} for shape in shapes],
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         xaxis={"visible": False, "range": x_range},
         yaxis={"visible": False, "range": y_range},
@@ -148,11 +148,12 @@ def place_names(
     steps = np.array([(column, row) for column in range(-4, 5) for row in range(-12, 13)]) * (0.25, 1) * size
     steps = steps[np.argsort(np.hypot(*(steps / sides).T), kind="stable")]
     places: dict[int, tuple[float, float]] = {}
+    tree = cKDTree(points / size)
     for number in sorted(range(len(topics)), key=lambda number: -topics[number].rows):
         candidates = np.clip(np.array((topics[number].x, topics[number].y)) + steps, low + size / 2, high - size / 2)
         names = np.array([*places.values()]).reshape(-1, 2)
         over_names = (np.abs(candidates[:, None] - names) < size).all(axis=2).sum(axis=1)
-        over_points = (np.abs(candidates[:, None] - points) < size / 2).all(axis=2).sum(axis=1)
+        over_points = tree.query_ball_point(candidates / size, 0.5, p=np.inf, return_length=True)
         best = candidates[np.lexsort((np.arange(len(steps)), over_points, over_names > 0))[0]]
         places[number] = (float(best[0]), float(best[1]))
     return [places[number] for number in range(len(topics))]

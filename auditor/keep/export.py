@@ -3,7 +3,7 @@
 | target         | what is written                                                                                     |
 |----------------|-----------------------------------------------------------------------------------------------------|
 | `kept.npy`     | DataComp's subset file: the sorted uids of the kept rows as an array of dtype u8,u8                 |
-| `kept.parquet` | the kept rows with all columns                                                                      |
+| `kept.parquet` | the kept rows with all columns that hold a value in the audit                                       |
 | `kept.txt`     | the keys of the kept samples, one per line                                                          |
 | `kept.csv`     | the kept rows of a table corpus in its own columns; also .tsv, .jsonl, .parquet with input_columns  |
 | a folder       | WebDataset shards with the kept samples and captions, and removed.parquet with the reasons          |
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from auditor.audit_folder.audit_files import find_empty_columns
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.hub import HUB, stage_upload
 from auditor.keep.export_shards import export_shards
@@ -71,11 +72,22 @@ def export_subset(
         return export_shards(subset, Folder(target), shard_size=shard_size, force=force, progress=progress)
     folder, name = open_target_file(subset, target, force)
     if form == "parquet" and not input_columns:
-        rows = copy_to_parquet(subset, folder, name, subset.select_sql(subset.columns))
-        return ExportResult(target, form, rows, captions=rows, changes=subset.change_counts)
+        return replace(write_filled_columns(subset, folder, name), target=target)
     write = {"npy": write_uid_array, "txt": write_key_list}.get(form, export_input_table)
     rows = write(subset, folder, name)
     return ExportResult(target, form, rows, captions=subset.count, changes=subset.change_counts)
+
+
+def write_filled_columns(subset: KeptRows, folder: Folder, name: str) -> ExportResult:
+    """Write the kept rows to Parquet, without the columns that have no value in any row of the audit.
+
+    The file's metadata names them (`empty_columns`). All exports of an audit have the same columns, whatever they keep.
+    """
+    empty = find_empty_columns(subset.database.files)
+    empty_columns = tuple(column for column in subset.columns if column in empty and not subset.changes.select(column))
+    columns = [column for column in subset.columns if column not in empty_columns]
+    rows = copy_to_parquet(subset, folder, name, subset.select_sql(columns), ", ".join(empty_columns))
+    return ExportResult("", "parquet", rows, 0, rows, subset.change_counts, empty_columns)
 
 
 def write_uid_array(subset: KeptRows, folder: Folder, name: str) -> int:

@@ -52,7 +52,7 @@ class KeptRows:
 
     @cached_property
     def unscored(self) -> int:
-        return self.count_where("p_mismatch IS NULL")
+        return self.count_where("p_mismatch IS NULL") if self.usable_unscored else 0
 
     @cached_property
     def usable_unscored(self) -> int:
@@ -63,6 +63,9 @@ class KeptRows:
     @cached_property
     def sources(self) -> dict[str, int]:
         """Number of kept captions of each source, the largest first; empty if the corpus has one source."""
+        count_all = f"SELECT count(caption_source) FROM {self.database.table('caption_source')}"
+        if not self.database.cached("captions with a source", lambda: self.database.value(count_all)):
+            return {}
         rows = self.database.rows(
             f"SELECT caption_source AS source, count(*) AS n FROM {self.from_clause} AND caption_source IS NOT NULL "
             "GROUP BY source ORDER BY n DESC, source"

@@ -141,10 +141,13 @@ def fill_histogram(column: str, edges: Floats, bin_counts: pa.Table) -> Histogra
     return Histogram(column, edges, bins, missing=counts.get(None, 0))
 
 
-def compute_density(database: AuditDatabase, x: str, y: str, where: str | None = None, bins: int = 60) -> Density:
+def compute_density(
+    database: AuditDatabase, x: str, y: str, where: str | None = None, bins: int = 60, *, drawn: str = "TRUE"
+) -> Density:
+    """Count the rows in cells of x and y; `drawn` is the auditor's own condition of the rows to count."""
     x_bin, x_edges = build_axis(database, x, bins, log=False)
     y_bin, y_edges = build_axis(database, y, bins, log=False)
-    condition = database.where(where)
+    condition = f"{drawn} AND ({database.where(where)})"
     cell_counts = database.run(
         f"SELECT {x_bin} AS x, {y_bin} AS bin, count(*) AS n FROM {database.table(condition, x_bin, y_bin)} "
         f"WHERE {condition} AND {database.column(x)} IS NOT NULL AND {database.column(y)} IS NOT NULL GROUP BY ALL"

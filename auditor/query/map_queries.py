@@ -12,11 +12,14 @@ import pyarrow as pa
 
 from auditor.audit_folder.side_files import read_topics
 from auditor.query.database import AuditDatabase
+from auditor.query.distributions import Density, compute_density
 from auditor.query.sandbox import quote_name
 from auditor.vectors import Doubles
 
 PLACES: Mapping[str, tuple[str, str]] = {"media": ("map_x", "map_y"), "captions": ("map_text_x", "map_text_y")}
 MOST = 4000  # points drawn
+CELLS = 90  # of the density along each side
+DRAWN_ROWS = 1_000_000  # about as many rows of a larger audit determine the density and the topics of a map
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +61,30 @@ def sample_points(
     value = value_sql or database.column(color)
     caption = "caption" if database.memory is None or database.in_memory("caption") else "NULL"
     return database.run(
-        f"SELECT {x} AS x, {y} AS y, {value} AS value, CAST(uid_order AS VARCHAR) AS uid_order, "
-        f"left(CAST({caption} AS VARCHAR), 160) AS caption FROM {database.table(condition, value, caption)} "
-        f"WHERE {condition} ORDER BY hash(uid_order), uid_order LIMIT {int(limit)}"
+        "SELECT x, y, value, CAST(uid_order AS VARCHAR) AS uid_order, left(CAST(caption AS VARCHAR), 160) AS caption "
+        f"FROM (SELECT {x} AS x, {y} AS y, {value} AS value, uid_order, {caption} AS caption "
+        f"FROM {database.table(condition, value, caption)} "
+        f"WHERE {condition} ORDER BY hash(uid_order), uid_order LIMIT {int(limit)}) ORDER BY hash(uid_order), uid_order"
     )
 
 
+def choose_random_rows(database: AuditDatabase) -> str:
+    """Build the condition of about a million rows of a large audit, which are the same each time, or TRUE."""
+    share = max(1, int(database.counts["rows"]) // DRAWN_ROWS)
+    return f"uid_order % {share} = 0" if share > 1 else "TRUE"
+
+
+def compute_map_density(database: AuditDatabase, over: str, where: str | None = None) -> Density:
+    """Count the rows in cells of a map: about a million rows of a large audit."""
+    return compute_density(database, *PLACES[over], where, CELLS, drawn=choose_random_rows(database))
+
+
 def list_topic_labels(database: AuditDatabase, over: str, where: str | None = None) -> list[TopicLabel]:
+    """Return a label for each topic, from about a million rows of a large audit."""
     x, y = PLACES[over]
-    condition = f"({database.where(where)}) AND topic IS NOT NULL AND {x} IS NOT NULL"
+    condition = (
+        f"{choose_random_rows(database)} AND ({database.where(where)}) AND topic IS NOT NULL AND {x} IS NOT NULL"
+    )
     rows = database.rows(
         f"WITH places AS (SELECT topic, {x} AS x, {y} AS y "
         f"FROM {database.table(condition, x, quote_name('topic'))} WHERE {condition}), "

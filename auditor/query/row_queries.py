@@ -94,9 +94,16 @@ def read_page(
 
 
 def fetch_rows(
-    database: AuditDatabase, condition: str, order: str, limit: int, offset: int = 0, *, remember: bool = False
+    database: AuditDatabase,
+    condition: str,
+    order: str,
+    limit: int,
+    offset: int = 0,
+    *,
+    remember: bool = False,
+    columns: Sequence[str] = (),
 ) -> pa.Table:
-    """Return rows with all columns. Finds their places first, so that wide columns are read from few files only.
+    """Return rows with all columns, or some. Finds their places first: wide columns are read from few files only.
 
     `remember` the rows that meet the condition, because other pages will need them.
     """
@@ -105,7 +112,7 @@ def fetch_rows(
         f"SELECT file, file_row_number FROM {build_from_clause(database, condition, order, remember)} "
         f"ORDER BY {ordering} LIMIT {int(limit)} OFFSET {int(offset)}"
     )
-    return read_rows_at(database, places)
+    return read_rows_at(database, places, columns)
 
 
 def read_rows_at(database: AuditDatabase, places: Sequence[Mapping[str, int]], columns: Sequence[str] = ()) -> pa.Table:

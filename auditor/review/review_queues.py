@@ -76,10 +76,11 @@ def fetch_queue(database: AuditDatabase, name: str, where: str | None = None, li
                 return [QueueRow(row.uid, row.caption_index, row.shard) for row in sample.rows]
     if name not in ORDERS:
         raise AuditorError(f"there is no queue {name!r}; queues are {', '.join(list_queues(database))}")
+    chosen = ("uid", "caption_index", "shard")
     usable = f"({database.where(where)}) AND status = 'ok'"
-    rows = fetch_rows(database, f"{usable} AND p_mismatch IS NOT NULL", ORDERS[name](database), limit).to_pylist()
-    rows = rows or fetch_rows(database, usable, ORDERS["random"](database), limit).to_pylist()
-    return [QueueRow(row["uid"], row["caption_index"] or 0, row["shard"]) for row in rows]
+    rows = fetch_rows(database, f"{usable} AND p_mismatch IS NOT NULL", ORDERS[name](database), limit, columns=chosen)
+    rows = rows if rows.num_rows else fetch_rows(database, usable, ORDERS["random"](database), limit, columns=chosen)
+    return [QueueRow(row["uid"], row["caption_index"] or 0, row["shard"]) for row in rows.to_pylist()]
 
 
 def fetch_reviewer_marks(database: AuditDatabase, reviewer: str) -> dict[tuple[str, int], str]:

@@ -282,7 +282,8 @@ def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: I
     if not len(media):
         return 0
     shard = np.searchsorted(starts, media, side="right") - 1
-    tasks = [(shards[number], media[shard == number] - starts[number]) for number in np.unique(shard)]
+    numbers, firsts = np.unique(shard, return_index=True)  # media are in the order of shards
+    tasks = [(shards[n], part - starts[n]) for n, part in zip(numbers, np.split(media, firsts[1:]), strict=True)]
     parts = list(engine.each(partial(_read_media, plan), tasks))
     uid, worth, thumbnails = (np.concatenate(column) for column in zip(*parts, strict=True))
     writable = np.isin(shards, list(plan.writable))[shard]
@@ -293,10 +294,10 @@ def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: I
         links = link_groups(representative, edges, thumbnails[order], plan.rule.agreement)
         representative = choose_representatives(len(media), np.concatenate([edges, links]))
     repeats = np.flatnonzero((representative != np.arange(len(media))) & writable[order])
+    repeats = repeats[np.argsort(order[repeats])]
     originals, repeats = order[representative[repeats]], order[repeats]
-    for number in np.unique(shard[repeats]):
-        rows = np.flatnonzero(shard[repeats] == number)
-        rows = rows[np.argsort(repeats[rows])]
+    numbers, firsts = np.unique(shard[repeats], return_index=True)
+    for number, rows in zip(numbers, np.split(np.arange(len(repeats)), firsts[1:]), strict=True):
         table = pa.table({"uid": uid[repeats[rows]], "duplicate_of": uid[originals[rows]]})
         mark = digest(repr(table.to_pylist()).encode())
         plan.folder.write_table(duplicates_file(shards[number]), table, {"mark": mark})

@@ -15,11 +15,12 @@ import streamlit as st
 
 from auditor.errors import AuditorError
 from auditor.keep.subset_drift import sample_kept_points
-from auditor.query.distributions import compute_density, find_value_range
+from auditor.query.distributions import find_value_range
 from auditor.query.map_queries import (
     PLACES,
     Shape,
     build_shapes_condition,
+    compute_map_density,
     decode_shapes,
     encode_shapes,
     has_map,
@@ -133,7 +134,7 @@ except QueryError as error:
     show_condition_error(error)
     st.stop()
 is_sample = total > len(rows)
-cells = audit.ask("density", compute_density, *PLACES[over], condition, 90, version=version) if is_sample else None
+cells = audit.ask("map density", compute_map_density, over, condition, version=version) if is_sample else None
 shapes = decode_shapes(st.query_params.get("shape", ""))
 chart = draw_map(
     rows,

@@ -33,6 +33,7 @@ from auditor.keep.predicate import Predicate, UnknownShardError, hash_key
 from auditor.keep.tiers import export_tiers
 from auditor.python_api import Audit, QueryError
 from auditor.query.sandbox import Sandbox
+from auditor.schema import STORED
 from tests.support.synthetic import add_member, make_photo, write_audit, write_corpus_audit
 
 Members = dict[str, bytes]
@@ -101,14 +102,32 @@ def test_uids_that_are_none(uid: str, told: str, tmp_path: Path) -> None:
     assert not (tmp_path / "kept.npy").exists()
 
 
-def test_parquet_has_all_columns_in_order(audit: Audit, tmp_path: Path) -> None:
+def test_parquet_has_the_columns_with_values_in_order(audit: Audit, tmp_path: Path) -> None:
     kept = audit.keep(min_similarity=0.25)
-    export_subset(kept, tmp_path / "kept.parquet")
-    found = pq.read_table(tmp_path / "kept.parquet")
-    assert found.column_names == audit.columns
-    assert found.equals(
-        audit.sql("SELECT * FROM samples WHERE status = 'ok' AND similarity >= 0.25").cast(found.schema)
-    )
+    result = export_subset(kept, tmp_path / "kept.parquet")
+    rows = pq.read_table(tmp_path / "kept.parquet")
+    samples = audit.sql("SELECT * FROM samples")
+    stored = [column for column in samples.column_names if column in STORED]
+    empty = [column for column in stored if samples[column].null_count == samples.num_rows]
+    assert list(result.empty_columns) == empty and "language" in empty
+    assert "error_message" in rows.column_names and rows["error_message"].null_count == rows.num_rows  # has values
+    assert rows.column_names == [column for column in audit.columns if column not in empty]
+    expected = audit.sql("SELECT * FROM samples WHERE status = 'ok' AND similarity >= 0.25")
+    assert rows.equals(expected.select(rows.column_names).cast(rows.schema))
+    assert pq.read_metadata(tmp_path / "kept.parquet").metadata[b"empty_columns"].decode() == ", ".join(empty)
+
+
+def test_a_column_with_one_value_in_the_last_shard_is_written(made: tuple[Path, Path], tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    shutil.copytree(made[0], audit)
+    file = sorted((audit / "samples").glob("*.parquet"))[-1]
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("language")
+    languages = pa.array([*[None] * (len(table) - 1), "de"], table.schema.field(place).type)
+    pq.write_table(table.set_column(place, "language", languages), file, row_group_size=7)
+    rows = Audit(audit).keep(min_similarity=0.25)
+    assert "language" not in rows.write(tmp_path / "kept.parquet").empty_columns
+    assert pq.read_table(tmp_path / "kept.parquet")["language"].null_count == rows.count
 
 
 def test_writing_parquet_counts_the_rows_on_the_way(

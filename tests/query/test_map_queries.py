@@ -1,19 +1,26 @@
 """Conditions of shapes select the points inside them; a simplified lasso keeps its form."""
 
 import math
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
 
+from auditor.query import map_queries
+from auditor.query.database import AuditDatabase
 from auditor.query.map_queries import (
     CORNERS,
     Shape,
     build_shapes_condition,
+    compute_map_density,
     decode_shapes,
     encode_shapes,
+    list_topic_labels,
+    sample_points,
     simplify_lasso,
 )
+from tests.support.synthetic import write_audit
 
 
 def inside(shape: Shape, x: float, y: float) -> bool:
@@ -75,3 +82,25 @@ def test_shapes_survive_a_url_and_nonsense_does_not() -> None:
     assert decode_shapes(encode_shapes(shapes)) == shapes
     for text in ("", "x", "1,2", "1,2;nan,3", "1,2;3", "1e9,2;3,4", "'; DROP TABLE x;--"):
         assert decode_shapes(text) == []
+
+
+def test_points_are_the_first_rows_by_hash_with_their_own_values(tmp_path: Path) -> None:
+    with AuditDatabase(write_audit(tmp_path / "audit", 900, 300)) as database:
+        naive = database.run(
+            "SELECT map_x AS x, similarity AS value, CAST(uid_order AS VARCHAR) AS uid_order, caption FROM measured "
+            "WHERE map_x IS NOT NULL ORDER BY hash(uid_order), uid_order LIMIT 50"
+        )
+        assert sample_points(database, "media", "similarity", limit=50).select(naive.column_names).equals(naive)
+
+
+def test_a_large_map_is_counted_from_a_part_of_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with AuditDatabase(write_audit(tmp_path / "audit", 20_000, 5000)) as database:
+        every, labels = compute_map_density(database, "media"), list_topic_labels(database, "media")
+        assert every.counts.sum() == database.value("SELECT count(map_x) FROM measured")
+        monkeypatch.setattr(map_queries, "DRAWN_ROWS", 5000)
+        part, few_labels = compute_map_density(database, "media"), list_topic_labels(database, "media")
+    assert 4700 < part.counts.sum() < 5100 and (part.counts <= every.counts).all()
+    np.testing.assert_array_equal(part.x_edges, every.x_edges)
+    rows = {label.topic: label.rows for label in few_labels}
+    assert {label.topic for label in labels if label.rows > 100} <= rows.keys()
+    assert all(rows[label.topic] == pytest.approx(label.rows / 4, rel=0.3) for label in labels if label.rows > 400)

@@ -97,6 +97,8 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
     else:
         print_line(f"{result.target}: {describe_result(result)}")
         print_changes(result.changes, result.form in ("npy", "txt"))
+        if result.empty_columns:
+            print_line(f"{len(result.empty_columns)} columns that hold no value in this audit are left out")
         for note in filter(
             None, (describe_unscored(subset.usable_unscored, subset.unscored), subset.describe_sources())
         ):
