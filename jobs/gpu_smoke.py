@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works
 
 from auditor.cli import run_command_line
 from auditor.errors import AuditorError
+from auditor.terminal import print_line
 
 BATCHES = 8  # that the encoder alone is measured with
 TINY = {
@@ -153,7 +154,7 @@ def command(device: str, photos: int, batch_size: int, decoders: int, precision:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise AuditorError("torch sees no GPU on this machine; --device cpu runs the same path with a tiny model")
     for name, value in run_smoke_test(device, photos, batch_size, decoders, precision).items():
-        click.echo(f"{name}: {value}")
+        print_line(f"{name}: {value}")
 
 
 if __name__ == "__main__":
