@@ -114,6 +114,23 @@ def test_a_file_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
         search_duplicates(folder, counts, ScoreConfig(), engine=CuttingEngine())
 
 
+def test_files_without_media_of_a_group_are_read_from_a_store_without_empty_ranges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cat_range(fs: Any, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        with fs.open(path, "rb") as file:
+            data: bytes = file.read()
+        return data if start is None or start == end else data[start:end]  # as S3, to which an empty range is none
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_file", cat_range)
+    monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: 40)
+    monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 1)
+    monkeypatch.setattr(duplicate_search, "FILE_BYTES", 1)
+    folder, (visual, digests) = Folder("memory://ranges"), media()
+    counts = write_shards(folder, visual, digests)
+    assert search_duplicates(folder, counts, ScoreConfig())["repeats"] == len(read_all_duplicates(folder)) >= 90
+
+
 def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
