@@ -104,6 +104,7 @@ def search_duplicates(
     """
     for path in [DUPLICATES] if only is None else [f"{DUPLICATES}/{SORTED}", *map(duplicates_file, only)]:
         folder.remove(path)
+    counts = [count for count in counts if count.media.total()]  # a sample of the others would have no vector
     sizes = np.array([count.media.total() for count in counts])
     if sizes.sum() < 2:
         return {"repeats": 0}

@@ -131,6 +131,17 @@ def test_files_without_media_of_a_group_are_read_from_a_store_without_empty_rang
     assert search_duplicates(folder, counts, ScoreConfig())["repeats"] == len(read_all_duplicates(folder)) >= 90
 
 
+def test_shards_without_media_are_not_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicate_search, "SAMPLE_SHARDS", 1)
+    folder, (visual, digests) = Folder(tmp_path), media()
+    counts = write_shards(folder, visual, digests)
+    table = folder.read_table(name_embeddings_file("0"))
+    for number in range(50):
+        folder.write_table(name_embeddings_file(f"empty{number}"), table.slice(0, 0))
+        counts.append(ShardCounts(f"empty{number}", Counter(), Counter()))
+    assert search_duplicates(folder, counts, ScoreConfig())["repeats"] == len(read_all_duplicates(folder)) >= 90
+
+
 def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()
