@@ -135,7 +135,8 @@ def read_vector_matrix(vectors: Any, dim: int) -> Floats:
     start = 0
     for chunk in chunks:
         flat = chunk.values.slice(chunk.offset * dim, len(chunk) * dim).to_numpy(zero_copy_only=False)
-        widen_halves(flat.reshape(-1, dim), matrix[start : start + len(chunk)])
+        halves = flat.astype(np.float16, copy=False)  # of frames, an audit from elsewhere may have another type
+        widen_halves(halves.reshape(-1, dim), matrix[start : start + len(chunk)])
         start += len(chunk)
     return matrix
 

@@ -7,7 +7,6 @@ which reads every vector; the engine distributes both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -58,6 +57,7 @@ from auditor.score.statistics.vague_captions import VagueCaptions, fit_vague_cap
 from auditor.score.statistics.word_evidence import Vocabulary, WordFrequencies
 from auditor.score.vocabulary import EncodeText, draw_captions, load_examples, load_vocabulary
 from auditor.vectors import Floats, Ints
+from auditor.workers.background_work import open_background
 from auditor.workers.process_pool import SERIAL, Engine
 
 if TYPE_CHECKING:
@@ -198,30 +198,29 @@ def prepare_context(
     by_kind = {kind: pairs for kind, pairs in zip(KINDS, samples, strict=False) if pairs is not None}
     if not by_kind:
         raise NothingEncodedError("no pair of this corpus could be encoded, so there is nothing to score")
-    threads = ThreadPoolExecutor(2)  # what does not depend on each other uses several cores
-    fit_head = partial(fit_audit.fit_sampled_prototypes, samples[len(KINDS) :], config, scale)
-    fitting = threads.submit(fit_head) if head is None else None
-    del samples, fit_head  # the samples for the prototypes are large
-    frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
-    caption_counts = count_captions(folder, shards, engine)
-    searching = threads.submit(search_duplicates, folder, counts, config, engine=engine) if keep else None
-    threads.shutdown(wait=False)
-    informative_words = frequencies.informative_words()
-    vocabulary = load_vocabulary(folder, informative_words, fingerprint, encode, keep=keep)
-    kinds = {}
-    for kind, pairs in by_kind.items():
-        captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
-        kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, config)
-    vague = _fit_vague_captions(list(by_kind.values()), load_examples(folder, fingerprint, encode, keep=keep))
-    topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
-    corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
-    if keep:
-        _write_reference(folder, by_kind)
-        _write_typical_captions(folder, list(by_kind.values()), topics)
-    duplicates = searching.result() if searching else {}
+    with open_background(engine) as (threads, stoppable):  # what does not depend on each other uses several cores
+        fit_head = partial(fit_audit.fit_sampled_prototypes, samples[len(KINDS) :], config, scale)
+        fitting = threads.submit(fit_head) if head is None else None
+        del samples, fit_head  # the samples for the prototypes are large
+        frequencies = WordFrequencies.count(draw_captions(folder, counts, config.seed, engine))
+        caption_counts = count_captions(folder, shards, engine)
+        searching = threads.submit(search_duplicates, folder, counts, config, engine=stoppable) if keep else None
+        informative_words = frequencies.informative_words()
+        vocabulary = load_vocabulary(folder, informative_words, fingerprint, encode, keep=keep)
+        kinds = {}
+        for kind, pairs in by_kind.items():
+            captions, media = sum(count.pairs[kind] for count in counts), sum(count.media[kind] for count in counts)
+            kinds[kind] = _fit_kind(pairs, captions, media, scale, vocabulary, config)
+        vague = _fit_vague_captions(list(by_kind.values()), load_examples(folder, fingerprint, encode, keep=keep))
+        topics = fit_topics(np.concatenate([pairs.visual for pairs in by_kind.values()]), config.topics, config.seed)
+        corpus_map = fit_map(folder, list(by_kind.values()), config.seed, keep=keep)
+        if keep:
+            _write_reference(folder, by_kind)
+            _write_typical_captions(folder, list(by_kind.values()), topics)
+        duplicates = searching.result() if searching else {}
+        head = fitting.result() if fitting else head
     words = len(vocabulary.names) if vocabulary else None if informative_words else 0
     size = min(model["pixels"]["size"]) if model.get("pixels") else None
-    head = fitting.result() if fitting else head
     assert head is not None
     banks = fit_audit.extract_banks(head)
     return ScoreContext(banks, kinds, frequencies, words, vague, topics, corpus_map, caption_counts, size, duplicates)

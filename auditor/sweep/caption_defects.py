@@ -82,7 +82,7 @@ RULES = (
         "<insert caption>", "A dog <3 your friend> a cat"),
     _rule("placeholder", "", r"\{\{?\w+\}?\}", "A {color} car on a street", "A set {of cups} on a table"),
     _rule("placeholder", "lorem", r"\blorem ipsum\b", "Lorem ipsum dolor sit amet", "A man called Lorem"),
-    _rule("code", "", r"^\s*[\[{]\s*[\[{]?\s*([\"'])[^\"']+\1\s*[:,]",
+    _rule("code", "", r"^\s*[\[{]\s*(?:[\[{]\s*)?([\"'])[^\"']+\1\s*[:,]",
         "[{'label': 'dog'}, {'label': 'beach'}]", "{ 'and' } of wood"),
     _rule("code", "", r"```|\*\*[^*\n]{1,200}\*\*|^#{1,6} \w|\\n",
         "**Caption** a dog on a beach", "A *** hotel by the sea"),

@@ -10,8 +10,9 @@ so a second thread doubles the processor time and hardly saves any. Several core
 
 import ctypes
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MAPS = Path("/proc/self/maps")  # the files that this process has loaded; there are none but on Linux
@@ -19,29 +20,67 @@ NAMES = ("scipy_openblas_{}_num_threads64_", "scipy_openblas_{}_num_threads", "o
 VARIABLE = "OPENBLAS_NUM_THREADS"  # for libraries that are loaded later
 
 
+class ThreadLimit:
+    """One thread while at least one block is open, in any thread of this process; then as many as before."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks = threading.Lock(), 0
+        self.counts: dict[str, int] = {}  # by file, of the libraries that were loaded before the first block
+        self.variable: str | None = None
+
+    def begin(self) -> None:
+        with self.lock:
+            if not self.blocks:
+                self.counts = {file: get_count() for file, (get_count, _) in find_functions().items()}
+                self.variable = os.environ.get(VARIABLE)
+                os.environ[VARIABLE] = "1"
+            self.blocks += 1
+            for _, set_count in find_functions().values():
+                set_count(1)
+
+    def end(self) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if self.blocks:
+                return
+            usual = max(self.counts.values(), default=1)  # what a library would have that was loaded in a block
+            for file, (_, set_count) in find_functions().items():
+                set_count(self.counts.get(file, usual))
+            os.environ.pop(VARIABLE, None)
+            if self.variable is not None:
+                os.environ[VARIABLE] = self.variable
+
+
+LIMIT = ThreadLimit()
+
+
 @contextmanager
 def use_one_blas_thread() -> Iterator[None]:
-    """Limit OpenBLAS to one thread in this block; no effect without OpenBLAS."""
-    names = [(library, name) for library in list_libraries() for name in NAMES]
-    libraries = [(library, name) for library, name in names if hasattr(library, name.format("set"))]
-    counts = [int(library[name.format("get")]()) for library, name in libraries]
-    variable = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = "1"
+    """Limit OpenBLAS to one thread in this block; no effect without OpenBLAS. Blocks of several threads can overlap."""
+    LIMIT.begin()
     try:
-        for library, name in libraries:
-            library[name.format("set")](1)
         yield
     finally:
-        for (library, name), count in zip(libraries, counts, strict=True):
-            library[name.format("set")](count)
-        os.environ.pop(VARIABLE)
-        if variable is not None:
-            os.environ[VARIABLE] = variable
+        LIMIT.end()
+
+
+def find_functions() -> dict[str, tuple[Callable[[], int], Callable[[int], object]]]:
+    """By file, the functions of the loaded OpenBLAS libraries that return and set the number of threads."""
+    pairs = [(library, name) for library in list_libraries() for name in NAMES]
+    return {
+        library._name: (library[name.format("get")], library[name.format("set")])
+        for library, name in pairs
+        if hasattr(library, name.format("set"))
+    }
 
 
 def list_libraries() -> list[ctypes.CDLL]:
-    """The OpenBLAS libraries that are loaded."""
+    """The OpenBLAS libraries that are loaded. A file of this name that is only mapped, such as data, is not loaded."""
     if not MAPS.is_file():
         return []
     files = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "openblas" in line}
-    return [ctypes.CDLL(file) for file in sorted(files)]
+    libraries = []
+    for file in sorted(files):
+        with suppress(OSError):
+            libraries.append(ctypes.CDLL(file, os.RTLD_NOLOAD))
+    return libraries

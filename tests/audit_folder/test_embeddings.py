@@ -19,6 +19,11 @@ def test_chunks_and_slices_are_one_matrix() -> None:
     assert read_vector_matrix(pa.chunked_array([], first.type), 4).shape == (0, 4)
 
 
+def test_vectors_of_single_precision_are_read() -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 4)
+    assert np.array_equal(read_vector_matrix(vectors, 4), np.arange(8).reshape(2, 4))
+
+
 def test_values_that_are_not_finite_become_zero() -> None:
     given = np.zeros((3, 4), np.float16)
     given[0, 1], given[1, 2], given[2, 3] = np.nan, np.inf, -np.inf

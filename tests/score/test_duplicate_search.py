@@ -114,6 +114,34 @@ def test_a_file_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
         search_duplicates(folder, counts, ScoreConfig(), engine=CuttingEngine())
 
 
+def test_files_without_media_of_a_group_are_read_from_a_store_without_empty_ranges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cat_range(fs: Any, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        with fs.open(path, "rb") as file:
+            data: bytes = file.read()
+        return data if start is None or start == end else data[start:end]  # as S3, to which an empty range is none
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_file", cat_range)
+    monkeypatch.setattr(duplicate_search, "choose_cell_count", lambda media: 40)
+    monkeypatch.setattr(duplicate_search, "GROUP_BYTES", 1)
+    monkeypatch.setattr(duplicate_search, "FILE_BYTES", 1)
+    folder, (visual, digests) = Folder("memory://ranges"), media()
+    counts = write_shards(folder, visual, digests)
+    assert search_duplicates(folder, counts, ScoreConfig())["repeats"] == len(read_all_duplicates(folder)) >= 90
+
+
+def test_shards_without_media_are_not_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicate_search, "SAMPLE_SHARDS", 1)
+    folder, (visual, digests) = Folder(tmp_path), media()
+    counts = write_shards(folder, visual, digests)
+    table = folder.read_table(name_embeddings_file("0"))
+    for number in range(50):
+        folder.write_table(name_embeddings_file(f"empty{number}"), table.slice(0, 0))
+        counts.append(ShardCounts(f"empty{number}", Counter(), Counter()))
+    assert search_duplicates(folder, counts, ScoreConfig())["repeats"] == len(read_all_duplicates(folder)) >= 90
+
+
 def test_the_best_of_a_group_stays(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     visual, digests = media()

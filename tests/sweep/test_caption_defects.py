@@ -1,12 +1,13 @@
 """Defects of generated captions: each rule in both directions, loops, cut-off ends, preambles, and human captions."""
 
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
 from auditor.schema import DEFECTS, Defect
-from auditor.sweep.caption_defects import RULES, SPAN, DefectRule, find_defect, find_preamble
+from auditor.sweep.caption_defects import LONGEST, RULES, SPAN, DefectRule, find_defect, find_preamble
 from auditor.sweep.caption_facts import describe_captions, measure_repetition, normalize_caption
 from tests.sweep.generated_captions import LEAKS, SOUND, UNSEEN
 
@@ -101,6 +102,13 @@ def test_every_defect_has_a_rule_or_a_function() -> None:
 def test_huge_captions_do_not_take_for_ever(part: str) -> None:
     defect = find(part * (2_000_000 // len(part)))
     assert defect is None or (defect[0] in DEFECTS and len(defect[1]) <= SPAN)
+
+
+@pytest.mark.parametrize("opening", ["[", "[[", "{'a' "])
+def test_blanks_after_a_bracket_take_no_time(opening: str) -> None:
+    start = time.process_time()
+    assert find(opening + " " * LONGEST + "x") is None
+    assert time.process_time() - start < 0.5  # 1.5 seconds if two parts of a pattern share the blanks
 
 
 def test_human_captions_have_no_defects(shared: Path) -> None:

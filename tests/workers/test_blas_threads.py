@@ -1,4 +1,8 @@
+import mmap
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,3 +24,40 @@ def test_openblas_has_one_thread_in_the_block_and_as_many_as_before_after_it(mon
     with use_one_blas_thread():
         assert set(count_threads()) == {1} and os.environ[VARIABLE] == "1"
     assert count_threads() == before and os.environ[VARIABLE] == "7"
+
+
+def test_blocks_of_threads_can_overlap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    before = count_threads()
+    first, second = use_one_blas_thread(), use_one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(count_threads()) <= {1} and os.environ[VARIABLE] == "1"
+    second.__exit__(None, None, None)
+    assert count_threads() == before and VARIABLE not in os.environ
+
+
+def test_a_library_that_is_loaded_in_the_block_has_all_threads_after_it() -> None:
+    script = (
+        "import numpy, sys\n"
+        "from auditor.workers.blas_threads import find_functions, use_one_blas_thread\n"
+        "with use_one_blas_thread():\n"
+        "    import scipy.linalg\n"
+        "print(*(get() for get, _ in find_functions().values()))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", script]
+    output = subprocess.run(command, env=environment | {VARIABLE: "2"}, capture_output=True, text=True, check=True)
+    assert len(set(output.stdout.split())) <= 1
+
+
+def test_a_mapped_file_whose_name_looks_like_the_library_is_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "openblas.npy"
+    path.write_bytes(b"no library" * 1000)
+    before = count_threads()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), use_one_blas_thread():
+        assert set(count_threads()) <= {1}
+    assert count_threads() == before

@@ -154,7 +154,9 @@ def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints,
     cosine, cell = _find_nearest_cells(index, np.ascontiguousarray(visual, np.float32), choices, reach)
     gap = cosine[:, :1] - cosine
     number, rank = np.nonzero(gap <= reach)
-    between = np.linalg.norm(cells[cell[number, 0]] - cells[cell[number, rank]], axis=1)
+    own, other = cell[number, 0], cell[number, rank]
+    blocks = iterate_blocks(len(number), cells.shape[1])
+    between = np.concatenate([np.linalg.norm(cells[own[rows]] - cells[other[rows]], axis=1) for rows in blocks])
     is_near = (gap[number, rank] <= border * distance * between) | (rank == 0)
     number, rank = number[is_near], rank[is_near]
     return number, cell[number, rank], rank == 0

@@ -1,5 +1,7 @@
 """Groups of duplicates: by bytes and by embedding, in any order; cells give the same groups as brute force."""
 
+import tracemalloc
+
 import numpy as np
 
 from auditor.score.statistics.duplicates import (
@@ -235,3 +237,15 @@ def test_equal_media_of_a_copy_point_to_its_representative_too() -> None:
     vectors = normalize_rows(np.array([[1, 0.0], [1, 0.1], [1, 0.1], [0, 1]]))
     edges = find_copies(list_cell(vectors, np.array([1, 2, 3, 2]), np.ones(4, bool)), CopyRule(0.99, 0.99, None))
     assert choose_representatives(4, edges).tolist() == [0, 0, 0, 0]
+
+
+def test_media_near_many_borders_are_assigned_in_little_memory() -> None:
+    generator = np.random.default_rng(0)
+    center = generator.normal(size=256)
+    media, cells = (normalize_rows(center + s * generator.normal(size=(n, 256))) for n, s in ((5000, 0.3), (64, 0.1)))
+    tracemalloc.start()
+    number, _, _ = assign_cells(media, cells, 0.93)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(number) == 16 * len(media)
+    assert peak < 32 << 20  # 80 MB for a vector of each of these rows
