@@ -209,7 +209,7 @@ def match_templates(
     is_similar = compare_vectors(vectors, rows, np.stack([template.text for template in templates]))
     template_texts = [template.caption for template in templates]
     similar = np.flatnonzero(is_similar.any(axis=1))
-    is_similar[similar] &= compare_characters([texts[row] for row in similar], template_texts) >= SHARED
+    is_similar[similar] &= compare_characters([texts[row] for row in similar.tolist()], template_texts) >= SHARED
     lines, jaccard = compare_words(texts, template_texts)
     counted, core = is_similar, is_similar.copy()
     counted[lines] |= jaccard >= COUNTED
@@ -243,7 +243,7 @@ def compare_characters(texts: Sequence[str], other_texts: Sequence[str]) -> Floa
     sizes = np.diff(pairs.indptr).astype(np.float32)
     shared: Floats = (pairs[: len(texts)] @ pairs[len(texts) :].T).toarray()
     union = sizes[: len(texts), None] + sizes[len(texts) :] - shared
-    return shared / np.maximum(union, np.float32(1))
+    return np.asarray(shared / np.maximum(union, np.float32(1)), np.float32)
 
 
 def compare_words(texts: Sequence[str], other_texts: Sequence[str]) -> tuple[Ints, Floats]:
