@@ -203,8 +203,8 @@ def leave_process(exit_codes: Sequence[int]) -> None:
     Threads have ended and everything is closed by now, except what has crashed.
     """
     with suppress(OSError, ValueError):  # the reader of a pipe has closed it: Python reports that
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None if it was closed before the start
+            stream.flush()
         if exit_codes:
             os._exit(exit_codes[0])
 

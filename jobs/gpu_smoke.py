@@ -23,6 +23,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # a checkout works without being installed
 
 from auditor.cli import run_command_line
+from auditor.cores import count_cores
 from auditor.errors import AuditorError
 from auditor.terminal import print_line
 
@@ -139,9 +140,7 @@ def run_smoke_test(device: str, photos: int, batch_size: int, decoders: int, pre
 @click.option("--device", default="cuda", show_default=True, help="Device to test, such as cuda:1; cpu: a tiny model.")
 @click.option("--photos", default=20_000, show_default=True, help="Number of synthetic photos.")
 @click.option("--batch-size", default=256, show_default=True, help="Number of photos encoded at once.")
-@click.option(
-    "--decoders", type=int, default=lambda: len(os.sched_getaffinity(0)), help="Decoder processes [default: cores]."
-)
+@click.option("--decoders", type=int, default=count_cores, help="Decoder processes [default: cores].")
 @click.option("--precision", default="auto", show_default=True, help="auto, float32, bfloat16 or float16.")
 def command(device: str, photos: int, batch_size: int, decoders: int, precision: str) -> None:
     """Encode synthetic photos on a GPU for a minute and print what to report.

@@ -120,6 +120,12 @@ def test_the_models_of_open_clip_are_known_without_importing_it(monkeypatch: pyt
     assert "ViT-B-32" in list_model_names() and set(list_model_names()) <= set(registered)
 
 
+def test_a_command_ends_without_a_traceback_if_its_output_is_closed() -> None:
+    command = ["sh", "-c", f"exec '{sys.executable}' -m auditor.cli --version >&-"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "output", "code"),
     [(["--version"], "pipe", 0), (["summary", "/none"], "pipe", 1), (["--version"], "full", 1)],

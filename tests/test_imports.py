@@ -23,12 +23,14 @@ ALLOWED = {
 }
 # Modules that stand in auditor/ itself are rooms of their own.
 LAYERS = (
+    "cores",
     *("errors", "terminal", "console", "notebook_view", "schema", "vectors", "dashboard_settings", "regular_files"),
     *("audit_folder", "corpus", "workers", "sweep", "score", "query", "keep", "review", "faults", "report", "check"),
     *("choose", "run", "research", "python_api", "__init__", "demo", "commands", "cli"),
 )
 # Rooms that read an audit or a corpus: neither torch nor Ray nor `model`, not even inside a function.
 LIGHT = (
+    "cores",
     *("errors", "terminal", "console", "notebook_view", "schema", "vectors", "dashboard_settings", "regular_files"),
     *("audit_folder", "corpus", "query", "keep", "review", "faults", "report", "check", "python_api"),
 )

@@ -6,13 +6,13 @@ The model is a ResNet of four blocks at 64 pixels with a text tower of two layer
 parameters are the embeddings of CLIP's 49,408 tokens. It learns the drawn scenes in about a minute on two CPU cores.
 """
 
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditor.console import Progress
+from auditor.cores import count_cores
 from auditor.demo.demo_corpus import CorpusConfig, write_corpus
 from auditor.terminal import print_line
 
@@ -109,7 +109,3 @@ def audit_demo_corpus(config: DemoConfig, corpus: Path, model: Path) -> Path:
         )
     )
     return out
-
-
-def count_cores() -> int:
-    return len(os.sched_getaffinity(0))

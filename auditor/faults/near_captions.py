@@ -1,8 +1,9 @@
 """Captions made from one template: few are equal, but they share most of their words, and their media differ.
 
 Example: "Portrait of Ann Lee, free stock photo", four thousand times with different names. Within each shard, captions
-are near if the MinHashes of their word pairs or their embeddings agree; the caption with the most neighbors becomes the
-template of its group. If there are templates, a second pass over captions and text vectors counts their uses in all
+are near if the MinHashes of their word pairs agree, or their embeddings and some of their characters: an encoder gives
+nearly the same vector to all captions in a script that it does not know. The caption with the most neighbors becomes
+the template of its group. If there are templates, a second pass over captions and text vectors counts their uses in all
 shards; media are read for some members. So at most one shard is in memory. The MinHashes are our own because datasketch
 takes nine times as long for 100,000 captions.
 """
@@ -25,7 +26,6 @@ from auditor.faults.repeated_captions import (
     SIMILAR_TEXT,
     SMALLEST,
     CaptionGroup,
-    Hashes,
     compute_minhashes,
     estimate_jaccard,
     hash_word_pairs,
@@ -36,6 +36,7 @@ from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
 CORE, COUNTED = 0.5, 0.35  # smallest share of equal MinHashes (about the Jaccard index) to form a group, to be counted
+SHARED = 0.35  # smallest Jaccard index of the character pairs of captions with nearly the same vector
 UNLIKE = 0.8  # near captions are boilerplate from this spread of their media up: similar media have similar captions
 PER_SHARD = 500  # captions compared with each other
 MOST_TEMPLATES = 200
@@ -132,7 +133,7 @@ def find_shard_templates(window: ShardWindow) -> list[CaptionTemplate]:
     if len(chosen) < 2:
         return []
     texts, text = captions.texts.take(pa.array(chosen)).to_pylist(), window.text[rows[captions.first[chosen]]]
-    is_near = mark_near_captions(compute_minhashes(texts), text)
+    is_near = mark_near_captions(texts, text)
     templates: list[CaptionTemplate] = []
     while len(templates) < MOST_TEMPLATES:
         weight = is_near.astype(np.float32) @ captions.rows[chosen].astype(np.float32)
@@ -147,10 +148,11 @@ def find_shard_templates(window: ShardWindow) -> list[CaptionTemplate]:
     return templates
 
 
-def mark_near_captions(signature: Hashes, text: Floats) -> Bools:
-    """(N, N): whether two captions share most of their word pairs or have nearly the same vector."""
-    is_near = text @ text.T >= SIMILAR_TEXT
-    return np.asarray(is_near | (estimate_jaccard(signature, signature) >= CORE), bool)
+def mark_near_captions(texts: Sequence[str], text: Floats) -> Bools:
+    """(N, N): whether two captions share most of their word pairs, or have nearly the same vector and characters."""
+    is_similar = (text @ text.T >= SIMILAR_TEXT) & (compare_characters(texts, texts) >= SHARED)
+    signature = compute_minhashes(texts)
+    return np.asarray(is_similar | (estimate_jaccard(signature, signature) >= CORE), bool)
 
 
 def take_most_frequent(templates: Iterable[CaptionTemplate]) -> list[CaptionTemplate]:
@@ -161,8 +163,7 @@ def merge_templates(templates: Sequence[CaptionTemplate]) -> list[CaptionTemplat
     """Merge templates, the most frequent first, that are near each other; omits rare ones."""
     if not templates:
         return []
-    signature, text = compute_minhashes([t.caption for t in templates]), np.stack([t.text for t in templates])
-    is_near = mark_near_captions(signature, text)
+    is_near = mark_near_captions([t.caption for t in templates], np.stack([t.text for t in templates]))
     is_merged = np.zeros(len(templates), bool)
     merged = []
     for i, template in enumerate(templates):
@@ -206,7 +207,10 @@ def match_templates(
 ) -> tuple[Bools, Bools]:
     """(N, T): the captions that count as uses of a template, and those near enough to belong to its group."""
     is_similar = compare_vectors(vectors, rows, np.stack([template.text for template in templates]))
-    lines, jaccard = compare_words(texts, [template.caption for template in templates])
+    template_texts = [template.caption for template in templates]
+    similar = np.flatnonzero(is_similar.any(axis=1))
+    is_similar[similar] &= compare_characters([texts[row] for row in similar.tolist()], template_texts) >= SHARED
+    lines, jaccard = compare_words(texts, template_texts)
     counted, core = is_similar, is_similar.copy()
     counted[lines] |= jaccard >= COUNTED
     core[lines] |= jaccard >= CORE
@@ -220,6 +224,26 @@ def compare_vectors(vectors: pa.ChunkedArray, rows: Ints, template_vectors: Floa
         stretch = read_vector_matrix(vectors.slice(start, AT_ONCE), template_vectors.shape[1])
         is_similar[start : start + AT_ONCE] = stretch @ template_vectors.T >= SIMILAR_TEXT
     return is_similar[rows]
+
+
+def compare_characters(texts: Sequence[str], other_texts: Sequence[str]) -> Floats:
+    """(N, M): the Jaccard index of the sets of adjacent characters, which captions have in every script."""
+    from scipy.sparse import csr_array
+
+    end = ord("\n")  # no normalized caption contains it
+    lines = "\n".join([*normalize_captions([*texts, *other_texts]), ""])
+    letters = np.frombuffer(lines.encode("utf-32-le"), np.uint32).astype(np.int64)
+    is_pair = letters[:-1] != end  # the last character and the end are a pair, too
+    row = np.cumsum(letters == end)[:-1][is_pair]
+    kinds, column = np.unique((letters[:-1] << 32 | letters[1:])[is_pair], return_inverse=True)
+    shape = len(texts) + len(other_texts), len(kinds)
+    pairs = csr_array((np.ones(len(row), np.float32), (row, column)), shape=shape)
+    pairs.sum_duplicates()
+    pairs.data[:] = 1
+    sizes = np.diff(pairs.indptr).astype(np.float32)
+    shared: Floats = (pairs[: len(texts)] @ pairs[len(texts) :].T).toarray()
+    union = sizes[: len(texts), None] + sizes[len(texts) :] - shared
+    return np.asarray(shared / np.maximum(union, np.float32(1)), np.float32)
 
 
 def compare_words(texts: Sequence[str], other_texts: Sequence[str]) -> tuple[Ints, Floats]:

@@ -63,6 +63,8 @@ def export_subset(
     """
     target = str(target)
     form = parse_target_form(target)
+    if input_columns and form in ("npy", "txt", "webdataset"):
+        raise ExportError(f"{target} cannot hold the columns of the input table: name a .parquet")
     if target.startswith(HUB):
         options: dict[str, Any] = {"shard_size": shard_size, "input_columns": input_columns, "progress": progress}
         with stage_upload(target, is_folder=form == "webdataset", force=force) as local:

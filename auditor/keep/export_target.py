@@ -28,6 +28,7 @@ FILES = ("npy", "parquet", "txt", "csv", "tsv", "jsonl")
 # extensions that are not folder names
 OTHER_FILES = frozenset(["json", "ndjson", "npz", "tar", "tgz", "gz", "zip", "zst", "pkl", "arrow", "feather", "xlsx"])
 PLAN = "export.json"
+EMPTY_COLUMNS = "empty_columns"  # in the metadata of a .parquet: those that it leaves out
 SAME = ("fingerprint", "shard_size")  # must not change between the runs of one export
 
 
@@ -92,7 +93,7 @@ def copy_to_parquet(subset: KeptRows, folder: Folder, name: str, sql: str, note:
                 f"COPY ({sql}) TO {quote_literal(str(path))} "
                 "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE 122880, "
                 "DICTIONARY_SIZE_LIMIT 1000, WRITE_BLOOM_FILTER false, USE_TMP_FILE false, "
-                f"KV_METADATA {{empty_columns: {quote_literal(note)}}})"
+                f"KV_METADATA {{{EMPTY_COLUMNS}: {quote_literal(note)}}})"
             )
         except QueryError as error:
             full = os.strerror(errno.ENOSPC) in str(error)

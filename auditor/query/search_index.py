@@ -22,6 +22,7 @@ import numpy.typing as npt
 from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder, StorageError
+from auditor.cores import count_cores
 from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.encoder_client import SearchError
 
@@ -30,7 +31,7 @@ Places = npt.NDArray[np.int32]
 
 BLOCK = 2048  # vectors converted at once: with width 512 they stay in a core's cache
 CHUNK = 32 * BLOCK  # vectors that a thread searches at a time
-THREADS = max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+THREADS = max(1, min(4, count_cores()))
 
 
 @dataclass(frozen=True, slots=True)

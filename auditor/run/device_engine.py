@@ -5,7 +5,6 @@ other engine; scoring stays in the calling process. If a process dies, its shard
 reported as failed, so that each shard ends in exactly one report.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from auditor.audit_folder.folder import Folder
+from auditor.cores import count_cores
 from auditor.corpus.shard import Shard
 from auditor.errors import AuditError, AuditorError
 from auditor.run.audit_config import AuditConfig
@@ -94,7 +94,7 @@ def make_device_engine(devices: Sequence[str], folder: Folder, model: CorpusMode
     """Return the engine of an audit; decoders and threads are divided among the devices."""
     if not model.encodes_media:
         return make_local_engine(folder, model, config)
-    threads = max(1, len(os.sched_getaffinity(0)) // len(devices))
+    threads = max(1, count_cores() // len(devices))
     decoders = max(1, config.sweep.decoders // len(devices))
     device_config = replace(config, sweep=replace(config.sweep, decoders=decoders))
     works = tuple(DeviceSweep(device, threads, device_config, model.fingerprint) for device in devices)

@@ -1,10 +1,10 @@
 """Settings of the sweep, in a module that imports no torch so that `auditor audit --help` starts fast."""
 
 import math
-import os
 from dataclasses import dataclass, field
 from typing import Literal
 
+from auditor.cores import count_cores
 from auditor.errors import AuditorError
 from auditor.schema.setting import setting
 from auditor.workers.decoder_pool import DecoderPool
@@ -32,7 +32,7 @@ class SweepConfig:
         flag="--compile",
     )
     batch_size: int = setting(32, "Number of frames encoded at once.", minimum=1)
-    decoders: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    decoders: int = field(default_factory=count_cores)
     limits: DecodeLimits = field(default_factory=DecodeLimits)
 
     def __post_init__(self) -> None:

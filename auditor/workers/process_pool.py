@@ -17,6 +17,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
+from auditor.cores import count_cores
 from auditor.errors import AuditError, AuditorError
 from auditor.workers.child_process import ChildProcess, DeadChildError, wait_for_messages
 
@@ -202,7 +203,7 @@ def sort_results(results: Iterable[tuple[int, R]]) -> Iterator[R]:
 def default_size() -> int:
     """Return a process for each core, as far as the memory suffices."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)), memory // MEMORY))
+    return max(1, min(MAX_PROCESSES, count_cores(), memory // MEMORY))
 
 
 def kill_workers(workers: list[PoolWorker]) -> None:

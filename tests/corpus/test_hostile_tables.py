@@ -133,10 +133,10 @@ def test_a_billion_equal_rows_are_cut() -> None:
 
 def test_captions_of_one_picture_take_linear_time() -> None:
     entries = [TableEntry(row, "a.png", ("x",), places=((row, 0),), uids=(None,)) for row in range(60_000)]
-    start = time.monotonic()
+    start = time.process_time()
     ((_, _, entry),) = merge_entries("/folder", entries)
     assert len(entry.captions) == 60_000 and entry.places[-1] == (59_999, 0)
-    assert time.monotonic() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "mac"])

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from auditor.faults.near_captions import (
     COUNTED,
     MEMBERS,
     MOST_TEMPLATES,
+    SHARED,
     SIMILAR_TEXT,
     CaptionTemplate,
+    compare_characters,
     compare_vectors,
     count_distinct_captions,
     count_template_uses,
@@ -32,6 +35,7 @@ from auditor.faults.near_captions import (
     take_most_frequent,
 )
 from auditor.faults.repeated_captions import CaptionGroup, compute_minhashes
+from auditor.sweep.caption_facts import normalize_caption
 from tests.faults.test_corpus_window import write_shard
 from tests.support.planted import make_embeddings, write_embeddings, write_planted
 
@@ -86,11 +90,50 @@ def test_near_captions_of_like_media_are_plain_descriptions(tmp_path: Path) -> N
 def test_captions_with_nearly_the_same_vector_are_near(tmp_path: Path) -> None:
     visual, text = make_embeddings(300, 11)
     text[20:30] = text[20]
-    write_embeddings(tmp_path, visual, text, shards=3, captions=make_different_captions(300))
+    texts = make_different_captions(300)
+    texts[20:30] = [" ".join(words) for words in list(permutations(("photo", "portrait", "free", "stock")))[:20:2]]
+    write_embeddings(tmp_path, visual, text, shards=3, captions=texts)
     (template,) = find_shard_templates(read_window(Folder(tmp_path), "00000"))
     assert template.rows == 10
     (group,), _ = find_groups(tmp_path)
     assert group.rows == 10
+
+
+def test_an_encoder_that_does_not_know_a_script_makes_no_captions_near(tmp_path: Path) -> None:
+    """It gives all of them nearly the same vector."""
+    words = ["собака", "яблоко", "автомобиль", "женщина", "улица", "вертолёт", "кошка", "зонт", "мост", "фонарь"]
+    words += ["σκύλος", "μήλο", "αυτοκίνητο", "γυναίκα", "δρόμος", "犬", "りんご", "電車", "海岸", "夕焼け"]
+    texts = make_different_captions(300)
+    texts[20:40] = texts[120:140] = texts[220:240] = words
+    visual, text = make_embeddings(300, 11)
+    text[20:40] = text[120:140] = text[220:240] = text[20]
+    write_embeddings(tmp_path, visual, text, shards=3, captions=texts)
+    assert find_groups(tmp_path) == ([], {})
+    known = CaptionTemplate("portrait of ann", 10, text[20])
+    assert [use.rows for use in count_template_uses(Folder(tmp_path), [known], (), "00000")] == [0]
+
+
+def list_character_pairs(caption: str) -> set[str]:
+    return {a + b for a, b in pairwise(normalize_caption(caption) + "\n")} if normalize_caption(caption) else set()
+
+
+def test_characters_are_those_of_every_pair_of_captions() -> None:
+    texts = [
+        "Ann Lee, free stock photo",
+        "free stock image of Ann Lee",
+        "日",
+        "日本の海岸",
+        "",
+        "12 dogs",
+        "1 dog",
+        "ÉTÉ",
+        "été",
+    ]
+    others = ["ann lee", "", "海岸", "été"]
+    pairs, other_pairs = ([list_character_pairs(text) for text in some] for some in (texts, others))
+    expected = [[len(one & other) / max(1, len(one | other)) for other in other_pairs] for one in pairs]
+    assert np.allclose(compare_characters(texts, others), expected)
+    assert compare_characters([], others).shape == (0, 4) and compare_characters(["", ""], [""]).tolist() == [[0], [0]]
 
 
 def test_equal_captions_are_read_once(tmp_path: Path) -> None:
@@ -126,7 +169,8 @@ def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: 
     for template, found in zip(chosen, count_template_uses(folder, chosen, {"a"}, "a"), strict=True):
         alike = estimate_jaccard(compute_minhashes(captions), compute_minhashes([template.caption]))[:, 0]
         first = [next(i for i in rows if passage.captions[i].as_py() == caption) for caption in captions]
-        same = passage.text[first] @ template.text >= SIMILAR_TEXT
+        shared = compare_characters(captions, [template.caption])[:, 0] >= SHARED
+        same = (passage.text[first] @ template.text >= SIMILAR_TEXT) & shared
         used = {caption for caption, near in zip(captions, same | (alike >= COUNTED), strict=True) if near}
         core = np.flatnonzero(same | (alike >= CORE))
         assert found.rows == sum(passage.captions[i].as_py() in used for i in rows)

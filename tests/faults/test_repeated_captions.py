@@ -93,8 +93,8 @@ def test_near_captions_are_found_and_others_are_not() -> None:
 def test_captions_with_the_same_vector_are_near() -> None:
     _, text = make_embeddings(20)
     text[7] = text[3]
-    distinct = compute_minhashes([f"{word} alone" for word in "abcdefghijklmnopqrst"])
-    assert np.argwhere(np.triu(mark_near_captions(distinct, text), k=1)).tolist() == [[3, 7]]
+    captions = [f"{word} alone" for word in "abcdefghijklmnopqrst"]
+    assert np.argwhere(np.triu(mark_near_captions(captions, text), k=1)).tolist() == [[3, 7]]
 
 
 def test_near_groups_become_one() -> None:

@@ -234,3 +234,14 @@ def test_edited_captions_keep_their_spans(tmp_path: Path, random_model: str) -> 
     again = run_audit_of(tmp_path / "shards", random_model)
     assert again.sql(columns).to_pylist() == expected
     assert again.sql("SELECT uid FROM samples ORDER BY 1") == audit.sql("SELECT uid FROM samples ORDER BY 1")
+
+
+@pytest.mark.parametrize("target", ["kept.npy", "kept.txt", "shards", "kept.parquet --tiers 2"])
+def test_targets_without_columns_refuse_those_of_the_input(
+    tmp_path: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    audit, _ = write_corpus_audit(tmp_path)
+    name, *tiers = target.split()
+    command = ["filter", str(audit), "--where", "true", "--out", str(tmp_path / name), "--input-columns", *tiers]
+    assert run_command_line(command) in (1, 2)
+    assert "cannot hold" in capsys.readouterr().err and not (tmp_path / name).exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from auditor.cli import cli
+from auditor.cli import cli, run_command_line
 from auditor.keep.thresholds import (
     NOTHING,
     PairCounts,
@@ -165,6 +165,16 @@ def test_the_command_prints_a_table_and_json(audit: Path) -> None:
     assert chosen.exit_code == 0
     (cut,) = json.loads(chosen.output)
     assert cut["lost_high"] <= 0.02 and cut["removed"] > 0
+
+
+@pytest.mark.parametrize("goal", [["--lose-at-most", "2%"], ["--expect-precision", "0.9"]])
+@pytest.mark.parametrize("by", ["p_mismatch", "uncertainty_text"])
+def test_cut_offs_and_a_goal_are_refused(
+    audit: Path, goal: list[str], by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(["thresholds", str(audit), "--by", by, "--at", "0.3", *goal]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "give cut-offs with --at, or a goal" in line and "not both" in line
 
 
 def test_an_audit_without_probabilities_says_so(audit: Path) -> None:

@@ -84,8 +84,8 @@ def test_a_damaged_file_does_not_stop_the_audit(tmp_path: Path, capsys: pytest.C
 def test_a_large_shard_is_read_in_part(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "audit")
     [report] = sweep(write_corpus(tmp_path / "corpus", 1, 60_000, blind=False), folder)
-    started = time.monotonic()
+    started = time.process_time()
     competence = measure_shards(folder, {report.shard: report.rows}, 1000)
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     assert competence is not None and competence.pairs == 1000 and not competence.blind
-    assert seconds < 3  # a tenth of it on an idle machine
+    assert seconds < 3  # processor seconds; it takes a tenth of them

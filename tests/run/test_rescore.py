@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from auditor.audit_folder.audit_files import find_audit_files, list_audit_notes
+from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.cli import run_command_line
 from auditor.run.audit_config import AuditConfig
@@ -97,3 +100,38 @@ def test_the_rule_of_duplicates_is_printed_stored_and_changed_without_a_sweep(
     assert Manifest.load(Folder(audit)).duplicates["agreement"] is None
     assert run_command_line(["score", str(audit), "--copy-agreement", "0.8", "--quiet"]) == 0
     assert "pixels that agree by 0.80 (compared from cosine 0.97 up)" in capsys.readouterr().out
+
+
+def test_a_temperature_changes_negclip_loss_only(made: Path, tmp_path: Path) -> None:
+    import shutil
+
+    from auditor.audit_folder.manifest import Manifest
+
+    audit = tmp_path / "audit"
+    shutil.copytree(made / "audit", audit)
+    assert run_command_line(["score", str(audit), "--quiet"]) == 0
+    before = scores(audit)
+    assert run_command_line(["score", str(audit), "--temperature", "50", "--quiet"]) == 0
+    after, manifest = scores(audit), Manifest.load(Folder(audit))
+    assert manifest.settings["score"]["temperature"] == 50
+    assert manifest.statistics["image"]["temperature"] == 50
+    changed = [name for name in after.column_names if not after[name].equals(before[name])]
+    assert changed == ["similarity_normalised"]
+    # At a high temperature, the log-mean-exp of the similarities to the other pairs is their mean.
+    images = after.filter(pc.and_(pc.equal(after["kind"], "image"), pc.equal(after["status"], "ok")))
+    stored = pa.concat_tables(
+        [Folder(audit).read_table(name_embeddings_file(f"{shard:05}")) for shard in range(2)]
+    ).filter(pc.field("uid").isin(images["uid"]))
+    assert stored["uid"].equals(images["uid"])
+    visual, text = (np.stack(stored[name].to_numpy()).astype(np.float64) for name in ("visual", "text"))
+    similarity = visual @ text.T
+    key = images["key"].to_numpy()
+    other = key[:, None] != key
+    mean = [(similarity * other).sum(axis=axis) / other.sum(axis=axis) for axis in (0, 1)]
+    expected = similarity.diagonal() - (mean[0] + mean[1]) / 2
+    assert np.allclose(images["similarity_normalised"].to_numpy(), expected, atol=1e-3)
+
+
+def test_a_temperature_of_zero_is_refused(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["score", str(made / "audit"), "--temperature", "0"]) == 2
+    assert "--temperature" in capsys.readouterr().err

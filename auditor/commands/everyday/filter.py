@@ -71,6 +71,8 @@ def command(
         raise click.UsageError("name a target with --out, or preview with --dry-run")
     if not tiers and not any(value for name, value in rules.items() if name not in NOT_RULES):
         raise click.UsageError("keep which rows? --recommended, --max-p-mismatch 0.5, ...; --where true keeps all")
+    if tiers and input_columns:
+        raise click.UsageError("--tiers writes shards, which cannot hold --input-columns")
     by = rules["by"] or "p_mismatch"
     if tiers and not is_ranked(rules):
         rules["by"] = None  # then it ranks the tiers only
@@ -98,7 +100,7 @@ def write_subset(subset: "Subset", out: str, as_json: bool, **options: Any) -> N
         print_line(f"{result.target}: {describe_result(result)}")
         print_changes(result.changes, result.form in ("npy", "txt"))
         if result.empty_columns:
-            print_line(f"{len(result.empty_columns)} columns that hold no value in this audit are left out")
+            print_line(f"columns left out because they hold no value in this audit: {len(result.empty_columns)}")
         for note in filter(
             None, (describe_unscored(subset.usable_unscored, subset.unscored), subset.describe_sources())
         ):

@@ -43,6 +43,8 @@ def command(audit: str, by: str, cut_offs: tuple[str, ...], where: str | None, o
     from auditor.query.rules import RuleError, parse_limit
     from auditor.query.sandbox import quote_literal
 
+    if cut_offs and any(share is not None for share in goal.values()):
+        raise RuleError("give cut-offs with --at, or a goal with --lose-at-most or --expect-precision, not both")
     try:
         limits = [parse_limit(f"max_{by}", text) for text in cut_offs]
     except RuleError as error:

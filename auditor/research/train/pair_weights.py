@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from auditor.audit_folder.folder import Folder, split_target
 from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.corpus.sample import Sample
 from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusOptions, load_saved_options
+from auditor.keep.export_target import EMPTY_COLUMNS
 from auditor.keep.rule_effects import build_clauses, conjoin_clauses
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import Rules
@@ -135,9 +137,21 @@ def read_weight_batches(path: str, only_best: bool = False) -> Iterator[pa.Recor
     try:
         for parent, name in list_parquet_files(folder):
             with parent.open_table(name) as table:
-                yield from table.iter_batches(columns=choose_weight_columns(path, table.schema_arrow.names))
+                yield from read_file_batches(path, table)
     except (OSError, pa.ArrowInvalid) as error:
         raise TrainError(f"cannot read the weights of {path}: {error}") from error
+
+
+def read_file_batches(path: str, table: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """The same columns of one file. An export leaves out p_mismatch if no pair of the audit has an estimate."""
+    names = table.schema_arrow.names
+    empty = (table.metadata.metadata or {}).get(EMPTY_COLUMNS.encode(), b"").decode().split(", ")
+    if find_measure(names) in names or "p_mismatch" not in empty:
+        yield from table.iter_batches(columns=choose_weight_columns(path, names))
+        return
+    columns = [name for name in choose_weight_columns(path, [*names, "p_mismatch"]) if name in names]
+    for batch in table.iter_batches(columns=columns):
+        yield batch.append_column("p_mismatch", pa.nulls(batch.num_rows, pa.float32()))
 
 
 def list_parquet_files(folder: Folder) -> Iterator[tuple[Folder, str]]:

@@ -3,7 +3,6 @@
 `prepare_run` reports every error in settings or data before anything is written.
 """
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from auditor.cores import count_cores
 from auditor.research.train.pair_weights import PairWeights, read_audit_options
 from auditor.research.train.training_loader import MediaLoader, PairLoader
 from auditor.research.train.training_reader import LoaderConfig
@@ -108,7 +108,7 @@ def prepare_run(config: TrainConfig, processes: ProcessGroup) -> TrainingRun:
         seed=config.seed,
     )
     # By default this process's share of the cores, as if all processes were on this machine.
-    decoders = config.decoders or max(1, min(MOST_DECODERS, len(os.sched_getaffinity(0)) // processes.size))
+    decoders = config.decoders or max(1, min(MOST_DECODERS, count_cores() // processes.size))
     pool = DecoderPool(backbone.pixels, config.frames, decoders, each_second=config.each_second)
     position = state.loaders[processes.rank] if state.loaders else None
     return TrainingRun(

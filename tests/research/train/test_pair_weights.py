@@ -24,7 +24,7 @@ from auditor.workers.decoder_pool import DecoderPool
 from model.pixels import PixelSpec
 from model.training.training_config import ConfigError, TrainConfig
 from tests.support.corpora import make_picture, write_members
-from tests.support.synthetic import write_corpus_audit
+from tests.support.synthetic import write_audit, write_corpus_audit
 
 
 def draw(key: str, *indices: int, captions: Sequence[str] = ("x", "y"), shard: str = "s") -> Draw:
@@ -48,6 +48,24 @@ def test_weights_come_from_a_table_or_a_folder_of_them(tmp_path: Path) -> None:
         PairWeights.read(str(tmp_path / "short.parquet"))
     with pytest.raises(TrainError, match="cannot read the weights"):
         PairWeights.read(str(tmp_path / "absent.parquet"))
+
+
+def test_an_export_without_any_estimate_weighs_all_pairs_alike(tmp_path: Path) -> None:
+    """It has no column p_mismatch, because the column is empty in the audit."""
+    audit = write_audit(tmp_path / "audit", 50)
+    for file in (audit / "samples").glob("*.parquet"):
+        table = pq.read_table(file)
+        place = table.schema.get_field_index("p_mismatch")
+        nulls = pa.nulls(len(table), table.schema.field(place).type)
+        pq.write_table(table.set_column(place, "p_mismatch", nulls), file)
+    with Audit(audit) as opened:
+        kept = opened.keep(min_similarity=-1)
+        assert "p_mismatch" in kept.write(tmp_path / "kept.parquet").empty_columns
+        (first, *_) = kept.to_arrow().to_pylist()
+    weights = PairWeights.read(str(tmp_path / "kept.parquet"))
+    index, captions = first["caption_index"], (first["caption"],) * (first["caption_index"] + 1)
+    assert len(weights.ratings) > 40
+    assert weights.weigh_draws([draw(first["key"], index, captions=captions, shard=first["shard"])]) == [1.0]
 
 
 def test_weights_come_from_an_audit_itself_and_from_what_weigh_writes(tmp_path: Path) -> None:
