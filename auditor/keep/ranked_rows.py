@@ -1,10 +1,11 @@
 """The best rows by a column: of all usable rows (`keep_top`), or of those that meet all other rules (`count`, `share`).
 
 The last choice can be in balance: at most t rows of each cell, which is a topic, a language or the value of any column,
-and t is such that the requested number is kept (MetaCLIP's rule). The rows to choose from are the best CANDIDATES times
-that number: without this limit, small cells give their worst rows. Small cells stay whole among them, large ones give
-their best rows. Cells that give one row more than t are chosen by the order of uids, which is random, so the number is
-exact. With `per_medium`, media are chosen instead of rows. Eight bytes are held in memory for each row that is chosen.
+and t is such that the requested number is kept (MetaCLIP's rule). Small cells stay whole, large ones give their best
+rows. Topics choose among the best CANDIDATES times that number of rows: without this limit, small topics give their
+worst rows. Other cells do not, because an encoder may give all rows of a language lower scores. Cells that give one row
+more than t are chosen by the order of uids, which is random, so the number is exact. With `per_medium`, media are
+chosen instead of rows. Eight bytes are held in memory for each row that is chosen.
 """
 
 import math
@@ -23,7 +24,7 @@ from auditor.vectors import Ints
 
 MOST_CELLS = 100_000
 DEFAULT_ORDER, SET_ORDER = "p_mismatch", "similarity_normalised"  # the second one with a target or in balance
-CANDIDATES = 1.5  # times the number to keep: the best rows by the score, among which cells are balanced
+CANDIDATES = 1.5  # times the number to keep: the best rows by the score, among which topics are balanced
 # With a target, this share of the rank by the similarity to it is added to the rank by the score, both from 0 to 1.
 # Ranked by that similarity alone, the kept media are alike (docs/results.md).
 TARGET_WEIGHT, TARGET_RANK = 0.1, "target_rank"
@@ -140,13 +141,13 @@ def build_candidates_sql(database: AuditDatabase, rules: Rules, other_rules: str
     )
     rows = f"SELECT {places}{ROW_HASH} AS row_hash, {cell} AS cell, {unit} AS unit{listed} FROM {source}"
     place = f"dense_rank() OVER (PARTITION BY cell ORDER BY {order}, unit) AS place"
-    overall = f", dense_rank() OVER (ORDER BY {order}, unit) AS overall" if is_balanced(rules) else ""
+    overall = f", dense_rank() OVER (ORDER BY {order}, unit) AS overall" if limits_candidates(rules) else ""
     return f"SELECT {places}row_hash, cell, unit, {place}{overall} FROM ({rows})"
 
 
-def is_balanced(rules: Rules) -> bool:
-    """Whether the best rows are kept in balance; diverse rows represent all candidates, and need not be the best."""
-    return bool(rules.balance) and not rules.diverse
+def limits_candidates(rules: Rules) -> bool:
+    """Whether only the best rows are in balance; diverse rows represent all rows, and need not be the best."""
+    return rules.balance is not None and rules.balances_topics and not rules.diverse
 
 
 def build_target_rank(rank_column: str, rank: str, target: str) -> str:
@@ -161,7 +162,7 @@ def choose_best_rows(database: AuditDatabase, rules: Rules, candidates: str, cha
     """The hashes of the chosen rows."""
     sizes = count_units(database, rules, candidates)
     count = choose_count(rules, int(sizes.sum()))
-    if is_balanced(rules):
+    if limits_candidates(rules):
         candidates = f"SELECT * FROM ({candidates}) WHERE overall <= {math.ceil(CANDIDATES * count)}"
         sizes = count_units(database, rules, candidates)
     if rules.diverse:

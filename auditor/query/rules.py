@@ -6,6 +6,7 @@ missing, `unscored` decides.
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
@@ -78,8 +79,9 @@ class Rules:
     )
     balance: str | None = setting(
         None,
-        "Keep them in balance: at most as many of each value of COLUMN as gives that number, among the best 1.5 times "
-        "as many by --by. COLUMN is topic, topic:1000 (a thousand topics), language, or any other.",
+        "Keep them in balance: at most as many of each value of COLUMN as gives that number. COLUMN is topic, "
+        "topic:1000 (a thousand topics), language, or any other. "
+        "Topics choose from the best 1.5 times as many by --by.",
         advanced=False,
         metavar="COLUMN",
     )
@@ -167,6 +169,10 @@ class Rules:
     def cell_column(self) -> str:
         """The column whose values are balanced: topic_1000 for topic:1000; topics unless `balance` says otherwise."""
         return name_topic_column(self.topic_count) if self.topic_count is not None else self.balance or "topic"
+
+    @property
+    def balances_topics(self) -> bool:
+        return re.fullmatch(r"topic(_\d+)?", self.cell_column) is not None
 
     @classmethod
     def of(cls, mapping: "Rules | Mapping[str, Any] | None" = None, /, **keywords: Any) -> "Rules":

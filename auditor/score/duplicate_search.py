@@ -7,7 +7,7 @@ are written shard by shard to duplicates/<shard>.parquet, so that a scorer reads
 duplicates has no file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -57,6 +57,7 @@ SORTED = "sorted"  # folder inside it that exists only during the search
 FILE_BYTES = 24 << 20  # records of media that are sorted into one file
 GROUP_BYTES = 48 << 20  # records of a group of cells, which a task reads at once
 SAMPLE_SHARDS = 256  # shards from which media are sampled
+REQUESTS = 64  # ranges of files that are read together
 WRITTEN_TOGETHER = 4096  # records
 TRIED = 2000  # media of the sample whose cells are counted
 SAMPLE = 20_000  # media from which the rule is estimated, and the cells if they are few
@@ -257,26 +258,34 @@ def _search_cells(plan: SearchPlan, files: Sequence[str], group: int) -> Ints:
 
 def _read_group(plan: SearchPlan, files: Sequence[str], group: int) -> npt.NDArray[np.void]:
     """The records of one group of cells from all files."""
-    header = 8 * (plan.groups + 1)
-    places = [np.frombuffer(_read_bytes(plan, name, 8 * group, 8 * group + 16), np.int64) for name in files]
+    header, size = 8 * (plan.groups + 1), plan.record.itemsize
+    places = [np.frombuffer(part, np.int64) for part in _read_ranges(plan, [(name, 8 * group, 16) for name in files])]
     records = np.empty(sum(end - start for start, end in places), plan.record)
+    ranges = [
+        (name, header + int(start) * size, int(end - start) * size)
+        for name, (start, end) in zip(files, places, strict=True)
+        if end > start  # object stores answer an empty range with the whole file, or with an error
+    ]
     row = 0
-    for name, (start, end) in zip(files, places, strict=True):
-        size = plan.record.itemsize
-        part = _read_bytes(plan, name, header + start * size, header + end * size)
-        records[row : row + end - start] = np.frombuffer(part, plan.record)
-        row += end - start
+    for part in _read_ranges(plan, ranges):
+        records[row : row + len(part) // size] = np.frombuffer(part, plan.record)
+        row += len(part) // size
     return records
 
 
-def _read_bytes(plan: SearchPlan, name: str, start: int, end: int) -> bytes:
-    if start == end:  # object stores answer an empty range with the whole file, or with an error
-        return b""
-    with plan.folder.reading(name):
-        data: bytes = plan.folder.fs.cat_file(plan.folder.path(name), start, end)
-    if len(data) != end - start:
-        raise StorageError(f"{name} was cut off")
-    return data
+def _read_ranges(plan: SearchPlan, ranges: Sequence[tuple[str, int, int]]) -> Iterator[bytes]:
+    """Parts of files (name, start, size); an object store is asked for many at a time."""
+    for first in range(0, len(ranges), REQUESTS):
+        batch = ranges[first : first + REQUESTS]
+        paths, starts = [plan.folder.path(name) for name, *_ in batch], [start for _, start, _ in batch]
+        answers = plan.folder.fs.cat_ranges(paths, starts, [start + size for _, start, size in batch])
+        for (name, _, size), answer in zip(batch, answers, strict=True):
+            with plan.folder.reading(name):
+                if isinstance(answer, BaseException):
+                    raise answer
+            if len(answer) != size:
+                raise StorageError(f"{name} was cut off")
+            yield answer
 
 
 def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: Ints, engine: Engine) -> int:
