@@ -34,6 +34,7 @@ from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.sweep import find_finished_report
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, Watch, count_errors
+from auditor.workers.blas_threads import use_one_blas_thread
 from auditor.workers.process_pool import sort_results
 from model.checkpoint import load_model
 from model.model_errors import ModelError
@@ -128,10 +129,12 @@ class ScoreWorker(BlockWorker):
         self.folder = folder
         self.context: ScoreContext = ray.get(context)
 
+    @use_one_blas_thread()
     def run(self, shard: str) -> int:
         return score_if_needed(self.folder, self.context, shard)[1]
 
 
+@use_one_blas_thread()
 def apply_to_block(batch: Batch, work: "ray.ObjectRef[Callable[[Any], Any]]") -> dict[str, list[Any]]:
     """Call a function on the numbered items of a block, for `RayEngine.each`."""
     function = ray.get(work)

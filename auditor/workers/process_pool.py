@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from auditor.cores import count_cores
 from auditor.errors import AuditError, AuditorError
+from auditor.workers.blas_threads import choose_kernels
 from auditor.workers.child_process import ChildProcess, DeadChildError, wait_for_messages
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class ProcessPool:
     ) -> None:
         self.size = size or default_size()
         self.concurrency, self.tries = concurrency, tries
-        self.environment = ONE_THREAD if environment is None else environment
+        self.environment = ONE_THREAD | choose_kernels() if environment is None else environment
         self.workers: list[PoolWorker] = []
         self.is_busy = False
         weakref.finalize(self, kill_workers, self.workers)

@@ -11,14 +11,19 @@ import pyarrow.parquet as pq
 Floats = npt.NDArray[np.float32]
 
 
-def make_pairs(count: int, dim: int = 16, swapped: float = 0.1, seed: int = 0) -> tuple[Floats, Floats]:
-    """Unit vectors of media and captions that agree, except for a share of random captions."""
-    random = np.random.default_rng(seed)
+def make_pairs(
+    count: int, dim: int = 16, swapped: float = 0.1, seed: int = 0, deviations: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Unit vectors of media and captions that agree, except for a share of random captions.
+
+    `deviations` (D,) are those of the dimensions before rows are normalized, by default all 1.
+    """
+    random, scale = np.random.default_rng(seed), np.float32(1) if deviations is None else deviations
     visual = random.normal(size=(count, dim)).astype(np.float32)
     text = visual + 0.4 * random.normal(size=(count, dim)).astype(np.float32)
     wrong = random.random(count) < swapped
     text[wrong] = random.normal(size=(int(wrong.sum()), dim))
-    return normalize_rows(visual), normalize_rows(text)
+    return normalize_rows(visual * scale), normalize_rows(text * scale)
 
 
 def normalize_rows(values: Floats) -> Floats:

@@ -7,7 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auditor.workers.blas_threads import NAMES, VARIABLE, list_libraries, use_one_blas_thread
+from auditor.workers.blas_threads import (
+    KERNELS,
+    NAMES,
+    OLDER_KERNELS,
+    VARIABLE,
+    list_libraries,
+    use_one_blas_thread,
+)
 
 
 def count_threads() -> list[int]:
@@ -61,3 +68,38 @@ def test_a_mapped_file_whose_name_looks_like_the_library_is_not_loaded(tmp_path:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), use_one_blas_thread():
         assert set(count_threads()) <= {1}
     assert count_threads() == before
+
+
+def load_faiss_in_block(variables: dict[str, str]) -> dict[str, str]:
+    """The kernels of NumPy's and of faiss's OpenBLAS in a new process, by library, and the variable after the block."""
+    script = (
+        "import ctypes, numpy, os\n"
+        "from auditor.workers.blas_threads import KERNELS, list_libraries, use_one_blas_thread\n"
+        "with use_one_blas_thread():\n"
+        "    import faiss\n"
+        "    for library in list_libraries():\n"
+        "        for name in ('scipy_openblas_get_corename64_', 'openblas_get_corename'):\n"
+        "            if hasattr(library, name):\n"
+        "                read_name = library[name]\n"
+        "                read_name.restype = ctypes.c_char_p\n"
+        "                print('numpy' if 'scipy' in name else 'faiss', read_name().decode())\n"
+        "print('variable', os.environ.get(KERNELS, 'none'))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != KERNELS} | variables
+    command = [sys.executable, "-c", script]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    return dict(line.split(maxsplit=1) for line in output.stdout.splitlines())
+
+
+def test_faiss_takes_the_kernels_of_numpy_even_if_its_older_openblas_does_not_know_the_processor() -> None:
+    kernels = load_faiss_in_block({})
+    if kernels.get("numpy") not in OLDER_KERNELS or "faiss" not in kernels:
+        pytest.skip(f"these libraries have other kernels: {kernels}")
+    assert kernels["faiss"] == OLDER_KERNELS[kernels["numpy"]] and kernels["variable"] == "none"
+
+
+def test_kernels_that_the_user_has_chosen_stay() -> None:
+    kernels = load_faiss_in_block({KERNELS: "Prescott"})
+    if "numpy" not in kernels:
+        pytest.skip("NumPy multiplies without OpenBLAS here")
+    assert kernels["variable"] == "Prescott" and kernels.get("faiss", "Prescott") == "Prescott"
