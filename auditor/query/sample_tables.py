@@ -114,7 +114,8 @@ WORDS = tuple(column.name for column in STRINGS if not column.unique)  # stored 
 TEXTS = tuple(column.name for column in STRINGS if column.unique)  # loaded if they fit
 NUMBERS = (*(column.name for column in IN_MEMORY_COLUMNS if column.type != "string"), "uid_order")
 PLACE = ", ".join(f"CAST({column} AS INTEGER) AS {column}" for column in ("file", "file_row_number"))
-REMEMBERED = 6  # conditions; as many recently dropped ones may still be in use
+REMEMBERED = 6  # conditions; the tables of as many older ones stay, and those that a thread may still read
+LAST_READ = 3  # tables that a thread asked for last: its query may not have run yet
 
 T = TypeVar("T")
 
@@ -155,6 +156,7 @@ class MemoryColumns:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, CachedAnswer[str]] = OrderedDict()  # condition: table of the places that meet it
         self._forgotten: deque[CachedAnswer[str]] = deque()
+        self._last_read: dict[int, deque[CachedAnswer[str]]] = {}  # by thread
         self._numbers = itertools.count(1)
         self._read(build_flag_columns(thresholds))
 
@@ -186,6 +188,7 @@ class MemoryColumns:
                 self._forget()
             self._known.move_to_end(condition)
             answer = self._known[condition]
+            self._last_read.setdefault(threading.get_ident(), deque(maxlen=LAST_READ)).append(answer)
         return answer.get(lambda: self._find(condition))
 
     def _find(self, condition: str) -> str:
@@ -197,8 +200,14 @@ class MemoryColumns:
     def _forget(self) -> None:
         if len(self._known) > REMEMBERED:
             self._forgotten.append(self._known.popitem(last=False)[1])
-        if len(self._forgotten) > REMEMBERED:
-            for table in self._forgotten.popleft().answers:
+        if len(self._forgotten) <= REMEMBERED:
+            return
+        alive = {thread.ident for thread in threading.enumerate()}
+        self._last_read = {ident: answers for ident, answers in self._last_read.items() if ident in alive}
+        readable = {id(answer) for answers in self._last_read.values() for answer in answers}
+        for answer in [answer for answer in self._forgotten if id(answer) not in readable][:-REMEMBERED]:
+            self._forgotten.remove(answer)
+            for table in answer.answers:
                 self.sandbox.define(f"DROP TABLE {table}")
 
 

@@ -16,7 +16,7 @@ from auditor.python_api import Audit, Limits, QueryError
 from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import count_matching_rows
 from auditor.query.rules import Rules
-from auditor.query.sample_tables import NUMBERS, MemoryColumns
+from auditor.query.sample_tables import LAST_READ, NUMBERS, REMEMBERED, MemoryColumns
 from auditor.schema import RULES as LIMITED
 from tests.support.synthetic import write_audit
 
@@ -131,6 +131,23 @@ def test_ten_threads_search_at_once(folder: Path) -> None:
         found = list(pool.map(held.count, asked))
     expected = {condition: stored.count(condition) for condition in set(asked)}
     assert found == [expected[condition] for condition in asked]
+
+
+def test_a_table_is_dropped_only_once_no_thread_can_still_read_it(folder: Path) -> None:
+    database = Audit(folder).load_into_memory().database
+    memory = database.memory
+    assert memory is not None
+
+    def count_tables() -> int:
+        return int(database.sandbox.value("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'places%'"))
+
+    with ThreadPoolExecutor(1) as pool:
+        table = pool.submit(memory.places, "width > 300").result(60)
+        for width in range(30):
+            memory.places(f"width > {width}")
+        assert database.sandbox.value(f"SELECT count(*) FROM {table}") == Audit(folder).count("width > 300")
+    memory.places("width > 30")
+    assert count_tables() <= 2 * REMEMBERED + LAST_READ
 
 
 def test_captions_that_do_not_fit_stay_in_the_files(folder: Path, stored: Audit) -> None:
