@@ -267,7 +267,9 @@ def test_a_caption_is_edited_in_review_and_in_the_sample(page, url: str, audit: 
     area = page.locator("textarea").first
     area.fill("Ein Hund im Schnee. Ein Ball.")
     area.press("Control+Enter")
-    page.get_by_role("button", name="Drop").last.click()
+    drops = page.get_by_role("button", name="Drop")
+    playwright.expect(drops).to_have_count(2, timeout=TIMEOUT)  # they appear one after the other
+    drops.last.click()
     playwright.expect(area).to_have_value("Ein Hund im Schnee.", timeout=TIMEOUT)
     page.locator(".st-key-save-edit button").click()
     playwright.expect(page.locator(".st-key-edits")).to_contain_text("Ein Hund im Schnee.", timeout=TIMEOUT)
