@@ -12,7 +12,8 @@ from typing import Any
 from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
-from auditor.query.row_queries import build_from_clause, find_worst_rows, read_rows_at
+from auditor.query.row_queries import find_worst_rows, read_rows_at
+from auditor.query.sample_tables import IN_MEMORY
 from auditor.report.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
@@ -140,7 +141,7 @@ def find_findings(database: AuditDatabase) -> Findings:
     """List what is wrong with the rows, worst first. A defect counts under one finding only."""
     rules = list_rules(database)
     counts = count_rule_rows(database, rules)
-    total = database.value("SELECT count(*) FROM measured")
+    total = database.counts["rows"]
     numbers = [number for number, count in enumerate(counts) if count.rows]
     numbers.sort(key=lambda number: -rules[number].harm * counts[number].rows)
     places = [counts[number].list_examples() for number in numbers]
@@ -167,14 +168,15 @@ def add_intervals(database: AuditDatabase, findings: list[Finding]) -> list[Find
 
 def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[RuleRows]:
     """Count the rows of each rule in one pass: rows are grouped by the set of rules that they meet."""
-    conditions = [build_safe_condition(database, rule) for rule in rules]
-    mask = " | ".join(f"CASE WHEN {sql} THEN {1 << i}::BIGINT ELSE 0 END" for i, sql in enumerate(conditions))
-    orders = [f"WHEN {sql} THEN {build_order_sql(rule)}" for sql, rule in zip(conditions, rules, strict=True)]
-    source = build_from_clause(database, " OR ".join(conditions), " ".join(orders), remember=False)
-    place = "{'sort': sort, 'file': file, 'file_row_number': file_row_number}"
+    mask = build_mask_sql(database, rules)
+    cases = (f"WHEN rule_mask & {1 << number} <> 0 THEN {build_order_sql(rule)}" for number, rule in enumerate(rules))
+    order = f"CASE {' '.join(cases)} END"
+    source = f"{IN_MEMORY} AS samples" if database.in_memory(mask, order) else database.placed_rows(mask, order)
+    place = "{'sort': rule_order, 'file': file, 'file_row_number': file_row_number}"
+    # Without the conditions in a WHERE clause, which would take longer than everything else.
     groups = database.rows(
-        f"SELECT mask, count(*) AS n, min({place}, {EXAMPLES}) AS places FROM (SELECT file, file_row_number, "
-        f"{mask} AS mask, CASE {' '.join(orders)} END AS sort FROM {source}) GROUP BY mask"
+        f"SELECT rule_mask AS mask, count(*) AS n, min({place}, {EXAMPLES}) AS places FROM (SELECT *, {order} AS "
+        f"rule_order FROM (SELECT *, {mask} AS rule_mask FROM {source}) WHERE rule_mask <> 0) GROUP BY rule_mask"
     )
     counts = [RuleRows() for _ in rules]
     for group in groups:
@@ -190,11 +192,14 @@ def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[R
     return counts
 
 
-def build_safe_condition(database: AuditDatabase, rule: FindingRule) -> str:
-    """The rows of a rule as SQL that is never NULL. Conditions of faults come from a file, so they are checked."""
-    if rule.name in FAULT_TITLES:
-        return database.where(rule.condition)
-    return f"coalesce({rule.condition}, FALSE)"
+def build_mask_sql(database: AuditDatabase, rules: list[FindingRule]) -> str:
+    """A bit for each rule that a row meets. Conditions of faults come from a file, so they are checked."""
+    usable, others = ["0::BIGINT"], ["0::BIGINT"]
+    for number, rule in enumerate(rules):
+        condition = database.where(rule.condition) if rule.name in FAULT_TITLES else rule.defect
+        bit = f"CASE WHEN {condition} THEN {1 << number}::BIGINT ELSE 0 END"
+        (usable if rule.usable and rule.name not in FAULT_TITLES else others).append(bit)
+    return f"CASE WHEN status = 'ok' THEN {' | '.join(usable)} ELSE 0 END | {' | '.join(others)}"
 
 
 def build_order_sql(rule: FindingRule) -> str:
