@@ -22,7 +22,7 @@ from auditor.audit_folder.manifest import MANIFEST_NAME, Manifest
 from auditor.audit_folder.side_files import OVERLAP_SCHEMA, overlap_name
 from auditor.corpus.open_corpus import open_corpus
 from auditor.corpus.sample import Sample
-from auditor.corpus.shard import OpenShard, Shard, load_saved_options
+from auditor.corpus.shard import DEFAULT_OPTIONS, CorpusError, CorpusOptions, OpenShard, Shard, load_saved_options
 from auditor.errors import AuditError
 from auditor.run.engine import LocalEngine
 from auditor.score.duplicate_search import read_first_rows
@@ -113,18 +113,46 @@ def open_other_corpus(
             raise AuditError(f"{other} was made by another model; name the corpus instead, or audit it with this model")
         yield other_folder
         return
-    corpus = open_corpus(other, load_saved_options(manifest.corpus))
+    errors: list[Exception] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        # Its columns or fields may have other names than those of the audited corpus: then no names are given.
+        for options in dict.fromkeys([load_saved_options(manifest.corpus), DEFAULT_OPTIONS]):
+            folder = Folder(tempfile.mkdtemp(dir=scratch))
+            try:
+                encode_other_corpus(folder, other, options, manifest, model, device, bare_media=bare_media)
+            except (CorpusError, UnreadableError) as error:
+                errors.append(error)
+                continue
+            yield folder
+            return
+    raise errors[0]
+
+
+class UnreadableError(AuditError):
+    """A shard of the other corpus cannot be read with these options."""
+
+
+def encode_other_corpus(
+    folder: Folder,
+    other: str,
+    options: CorpusOptions,
+    manifest: Manifest,
+    model: str | None,
+    device: str,
+    *,
+    bare_media: bool,
+) -> None:
+    """Write the embeddings of the other corpus into the folder."""
+    corpus = open_corpus(other, options)
     stored = find_stored_model(corpus, manifest.model["logit_scale"])
     if stored and stored.dim != manifest.model["dim"]:
         raise AuditError(f"{other} has vectors of {stored.dim} numbers, the audit of {manifest.model['dim']}")
     shards = [BareMediaShard(shard) for shard in corpus.shards] if bare_media and not stored else corpus.shards
     config = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
-    with tempfile.TemporaryDirectory() as scratch:
-        engine = LocalEngine(Folder(scratch), stored or load_audit_backbone(manifest, model, device), config)
-        failed = [r for r in engine.sweep(shards, lambda rows, errors: None) if r.failure is not None]
-        if failed:
-            raise AuditError(f"{other}: {failed[0].shard} could not be read: {failed[0].failure}")
-        yield Folder(scratch)
+    engine = LocalEngine(folder, stored or load_audit_backbone(manifest, model, device), config)
+    for report in engine.sweep(shards, lambda rows, errors: None):
+        if report.failure is not None:
+            raise UnreadableError(f"{other}: {report.shard} could not be read: {report.failure}")
 
 
 def load_audit_backbone(manifest: Manifest, model: str | None, device: str) -> Backbone:

@@ -11,6 +11,7 @@ import pytest
 from auditor.audit_folder.folder import Folder
 from auditor.choose.media_columns import read_shard_media
 from auditor.cli import run_command_line
+from auditor.corpus.shard import CorpusOptions
 from auditor.errors import AuditorError
 from auditor.python_api import Audit
 from auditor.query.rules import RuleError
@@ -58,6 +59,26 @@ def test_bare_pictures_are_a_target(place: Path, capsys: pytest.CaptureFixture[s
     expected = {key: float((target @ vector).max()) for key, vector in vectors.items()}
     assert read_column(place / "audit", "towards_mine") == pytest.approx(expected, abs=5e-3)
     assert all(expected[key] > 0.99 for key in ("3", "7", "11"))
+
+
+def test_a_target_needs_no_columns_of_the_audited_table(
+    place: Path, random_model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The audit was told the names of its columns; a target in tars or in another table does not have them."""
+    rows = [f"pictures/{number}.jpg,a dog,a cat" for number in (3, 7, 11)]
+    (place / "sources.csv").write_text("\n".join(["picture,raw,refined", *rows]))
+    (place / "plain.csv").write_text("\n".join(["image,caption", "pictures/7.jpg,a dog"]))
+    options = CorpusOptions(media_column="picture", caption_column=("raw", "refined"))
+    run_audit(
+        AuditConfig(str(place / "sources.csv"), str(place / "sources"), random_model, options=options, quiet=True)
+    )
+    for target, count in (("corpus", 24), ("plain.csv", 1)):
+        command = ["towards", str(place / "sources"), str(place / target), "--name", target]
+        assert run_command_line(command) == 0
+        assert f"6 rows compared with {count} vectors" in capsys.readouterr().out
+    (place / "odd.csv").write_text("photo,words\nmissing.gif,a dog\n")
+    assert run_command_line(["towards", str(place / "sources"), str(place / "odd.csv")]) == 1
+    assert "no column 'picture'" in capsys.readouterr().err
 
 
 def test_texts_are_a_target_of_the_same_tower(place: Path, random_model: str) -> None:

@@ -136,6 +136,8 @@ def choose_cell_count(media: int) -> int:
 
 def fit_cells(sample: npt.NDArray[np.floating], count: int, seed: int = 0) -> Floats:
     count = min(count, len(sample))
+    if len(sample) > count * SAMPLE_PER_CELL:  # faiss would choose as many, but of a copy in single precision
+        sample = sample[np.linspace(0, len(sample) - 1, count * SAMPLE_PER_CELL).astype(np.int64)]
     return cluster_vectors(sample, count, rounds=ROUNDS, points_per_cluster=SAMPLE_PER_CELL, seed=seed)
 
 
