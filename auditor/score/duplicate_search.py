@@ -137,7 +137,7 @@ def plan_search(
     for number, (space_rule, vectors) in enumerate(spaces):
         axes = fit_axes(vectors, space_rule.candidate) if count > 1 else None
         record = np.dtype([*RECORD, ("vector", "f2", vectors.shape[1:]), ("thumbnail", "u1", (thumbnail_bytes,))])
-        sample: npt.NDArray[np.floating] = project_vectors(vectors, axes)
+        sample = project_vectors(vectors, axes)
         plan = SearchPlan(folder, space_rule, number == 1, axes, sample[:1], record, 1, config.keep_duplicate, writable)
         if count * SAMPLE_PER_CELL > SAMPLE:
             project = partial(_sample_space, plan, -(-count * SAMPLE_PER_CELL // len(chosen)), config.seed)
@@ -146,7 +146,7 @@ def plan_search(
     return plans
 
 
-def _divide_space(plan: SearchPlan, sample: npt.NDArray[np.floating], count: int, media: int, seed: int) -> SearchPlan:
+def _divide_space(plan: SearchPlan, sample: Floats, count: int, media: int, seed: int) -> SearchPlan:
     """The plan with cells, and with groups of them that fit into memory."""
     cells = fit_cells(sample, count, seed)
     tried = sample[:: -(-len(sample) // TRIED)]
@@ -160,9 +160,9 @@ def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Fl
     return visual[chosen].astype(np.float16), read_thumbnails(media.take(chosen))
 
 
-def _sample_space(plan: SearchPlan, limit: int, seed: int, shard: str) -> npt.NDArray[np.float16]:
+def _sample_space(plan: SearchPlan, limit: int, seed: int, shard: str) -> Floats:
     vectors = _read_space(plan, shard, [])[2]
-    return project_vectors(vectors[choose_rows(len(vectors), limit, seed)], plan.axes).astype(np.float16)
+    return project_vectors(vectors[choose_rows(len(vectors), limit, seed)], plan.axes)
 
 
 def choose_rows(count: int, limit: int, seed: int) -> Ints:

@@ -134,14 +134,12 @@ def choose_cell_count(media: int) -> int:
     return 1 if media <= ONE_CELL else int(np.clip(1.5 * np.sqrt(media), 16, MOST_CELLS))
 
 
-def fit_cells(sample: npt.NDArray[np.floating], count: int, seed: int = 0) -> Floats:
+def fit_cells(sample: Floats, count: int, seed: int = 0) -> Floats:
     count = min(count, len(sample))
-    if len(sample) > count * SAMPLE_PER_CELL:  # faiss would choose as many, but of a copy in single precision
-        sample = sample[np.linspace(0, len(sample) - 1, count * SAMPLE_PER_CELL).astype(np.int64)]
     return cluster_vectors(sample, count, rounds=ROUNDS, points_per_cluster=SAMPLE_PER_CELL, seed=seed)
 
 
-def assign_cells(visual: npt.NDArray[np.floating], cells: Floats, threshold: float) -> tuple[Ints, Ints, Bools]:
+def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints, Ints, Bools]:
     """Assign media to cells: a row (medium, cell, whether the cell is its own) for each cell that a medium is in."""
     import faiss
 

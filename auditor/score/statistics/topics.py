@@ -10,9 +10,7 @@ from auditor.vectors import Floats
 ROUNDS = 20
 
 
-def cluster_vectors(
-    vectors: npt.NDArray[np.floating], count: int, *, rounds: int, points_per_cluster: int, seed: int
-) -> Floats:
+def cluster_vectors(vectors: Floats, count: int, *, rounds: int, points_per_cluster: int, seed: int) -> Floats:
     """Unit centroids (C, D) of a spherical k-means."""
     import faiss
 
