@@ -105,7 +105,7 @@ FLAG_RULES = tuple(
 )
 OTHER_RULES = (
     FindingRule("weak_part", "captions with a part that does not describe the medium",
-        "The rest may be right; `auditor explain` marks the part.", 0.7, "p_part_mismatch >= 0.5",
+        "The rest may be right; the Sample page and explain mark the part.", 0.7, "p_part_mismatch >= 0.5",
         advice="auditor filter {audit} --drop-weak-parts 0.5 --out kept.parquet", sort="p_part_mismatch"),
     FindingRule("truncated", "captions that are longer than the text encoder reads",
         "Only the beginning of the caption was judged.", 0.1, "truncated_caption", advice=LOOK),

@@ -64,8 +64,9 @@ if not result.groups:
     show_empty_state("Nothing has been audited yet", "Lines appear here while the audit runs.")
     st.stop()
 groups = sort_groups(result.groups, sort)
+noun = "group" if len(groups) == 1 else "groups"
 st.markdown(
-    f"**{len(groups):,}** groups. The deeper the color, the worse the group; click one to browse its rows."
+    f"**{len(groups):,}** {noun}. The deeper the color, the worse the group; click one to browse its rows."
     + (f" {result.left_out:,} smaller groups are not listed." if result.left_out else "")
 )
 show_table(column, groups)
