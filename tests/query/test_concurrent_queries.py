@@ -15,11 +15,18 @@ HEAVY = "SELECT list(repeat(a.caption || range, 1000)) FROM samples a, range(100
 
 
 def measure_children(own: int) -> dict[int, int]:
-    """Resident megabytes of the descendants of this process that have more than 20 MB."""
+    """Resident megabytes of the descendants of this process that have more than 20 MB.
+
+    Between fork and exec, a child has the memory and the command line of this process: it does not count.
+    """
+    command = Path("/proc/self/cmdline").read_bytes()
     parents, sizes = {}, {}
     for entry in Path("/proc").iterdir():
         try:
+            is_copy = int(entry.name) != own and (entry / "cmdline").read_bytes() == command
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if is_copy:
+                continue
             parents[int(entry.name)] = int(fields[1])
             sizes[int(entry.name)] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE") // 2**20
         except (OSError, ValueError):
