@@ -296,6 +296,10 @@ class AuditDatabase:
         """Choose the view to read for `sql`: in memory if all columns that it names are there."""
         return f"{IN_MEMORY} AS samples" if self.in_memory(*sql) else self.stored_table(*sql)
 
+    def placed_table(self, *sql: str) -> str:
+        """Like `table`, with the places of the rows."""
+        return f"{IN_MEMORY} AS samples" if self.in_memory(*sql) else self.placed_rows(*sql)
+
     def in_memory(self, *sql: str) -> bool:
         return self.memory is not None and self.memory.covers(*sql)
 

@@ -135,9 +135,7 @@ def build_from_clause(database: AuditDatabase, condition: str, order: str, remem
     """Build the FROM clause of the rows that meet a condition, with their places and the columns that order them."""
     if remember and database.in_memory(order) and (places := database.find_remembered_places(condition)):
         return f"{IN_MEMORY} SEMI JOIN {places} USING (file, file_row_number)"
-    if database.in_memory(condition, order):
-        return f"{IN_MEMORY} AS samples WHERE {condition}"
-    return f"{database.placed_rows(condition, order)} WHERE {condition}"
+    return f"{database.placed_table(condition, order)} WHERE {condition}"
 
 
 def read_row(

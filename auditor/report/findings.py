@@ -13,7 +13,6 @@ from auditor.notebook_view import NotebookView
 from auditor.query.database import AuditDatabase
 from auditor.query.distributions import summarize_time_shifts
 from auditor.query.row_queries import find_worst_rows, read_rows_at
-from auditor.query.sample_tables import IN_MEMORY
 from auditor.report.finding_rules import FAULT_TITLES, FLAG_RULES, FindingRule, list_rules
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS
 from auditor.terminal import escape_controls
@@ -171,9 +170,9 @@ def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[R
     mask = build_mask_sql(database, rules)
     cases = (f"WHEN rule_mask & {1 << number} <> 0 THEN {build_order_sql(rule)}" for number, rule in enumerate(rules))
     order = f"CASE {' '.join(cases)} END"
-    source = f"{IN_MEMORY} AS samples" if database.in_memory(mask, order) else database.placed_rows(mask, order)
+    source = database.placed_table(mask, order)
     place = "{'sort': rule_order, 'file': file, 'file_row_number': file_row_number}"
-    # Without the conditions in a WHERE clause, which would take longer than everything else.
+    # The conditions are not repeated in a WHERE clause: trying them there takes as long as everything else.
     groups = database.rows(
         f"SELECT rule_mask AS mask, count(*) AS n, min({place}, {EXAMPLES}) AS places FROM (SELECT *, {order} AS "
         f"rule_order FROM (SELECT *, {mask} AS rule_mask FROM {source}) WHERE rule_mask <> 0) GROUP BY rule_mask"

@@ -150,9 +150,9 @@ def encode_other_corpus(
     shards = [BareMediaShard(shard) for shard in corpus.shards] if bare_media and not stored else corpus.shards
     config = SweepConfig(manifest.model["frames"], manifest.model["exact_pixels"])
     engine = LocalEngine(folder, stored or load_audit_backbone(manifest, model, device), config)
-    for report in engine.sweep(shards, lambda rows, errors: None):
-        if report.failure is not None:
-            raise UnreadableError(f"{other}: {report.shard} could not be read: {report.failure}")
+    failed = [report for report in engine.sweep(shards, lambda rows, errors: None) if report.failure is not None]
+    if failed:
+        raise UnreadableError(f"{other}: {failed[0].shard} could not be read: {failed[0].failure}")
 
 
 def load_audit_backbone(manifest: Manifest, model: str | None, device: str) -> Backbone:

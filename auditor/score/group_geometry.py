@@ -57,7 +57,7 @@ def find_nearest_means(text: Floats, means: Floats) -> Ints:
 
 
 def fit_geometries(groups: Mapping[str, PairEmbeddings]) -> dict[str, TextGeometry]:
-    """The geometries of the groups whose captions have to be told from those of others; most corpora have none."""
+    """The geometries of the groups whose captions lie apart from those of other groups; most corpora have none."""
     if len(groups) < 2:
         return {}
     texts = [pairs.text for pairs in groups.values()]

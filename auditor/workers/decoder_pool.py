@@ -273,7 +273,7 @@ def settle(future: Future[T], compute: Callable[[], T]) -> None:
 
 
 def get_result(source: Any, number: int | None) -> Any:
-    """Wait for a file of a batch, or for a file alone; what is no file is its own result."""
+    """Wait for the result of a file, in a batch or alone. Whatever is given in place of a file is the result itself."""
     if isinstance(source, DecodeBatch):
         return source.future.result()[number or 0]
     return source.result() if isinstance(source, Future) else source
