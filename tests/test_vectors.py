@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from auditor.vectors import MediaVectors, average_frames, build_media_vectors, concatenate_media
+from auditor.vectors import MediaVectors, average_frames, build_media_vectors, concatenate_media, widen_halves
 from tests.support.pairs import normalize_rows
 
 DIM = 8
@@ -54,3 +54,11 @@ def test_frames_come_with_their_mask() -> None:
         MediaVectors(np.zeros((1, DIM), np.float32), np.zeros((1, 2, DIM), np.float32))
     with pytest.raises(ValueError, match="no frames"):
         MediaVectors(np.zeros((1, DIM), np.float32)).frame_similarity(np.zeros((1, DIM), np.float32))
+
+
+def test_every_float16_number_is_widened_exactly() -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)]
+    widened = np.empty(len(halves), np.float32)
+    widen_halves(halves, widened)
+    assert np.array_equal(widened, halves.astype(np.float32))

@@ -31,7 +31,7 @@ from auditor.faults.repeated_captions import (
     hash_word_pairs,
     minhash_pairs,
 )
-from auditor.sweep.caption_facts import hash_caption, normalize_captions
+from auditor.sweep.caption_facts import normalize_captions
 from auditor.vectors import Bools, Floats, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
@@ -180,7 +180,7 @@ def count_template_uses(
 ) -> list[TemplateUses]:
     """Count the uses of each template in a shard; `incomplete` are the shards in which captions lack a medium."""
     medium_columns = ["caption_index", "visual"] if shard in incomplete else []
-    table = folder.read_table(name_embeddings_file(shard), ["uid", "caption", "text", *medium_columns])
+    table = folder.read_table(name_embeddings_file(shard), ["uid", "caption", "caption_hash", "text", *medium_columns])
     is_counted = has_vector(table, "text")
     if medium_columns:
         _, sample = number_samples(table)
@@ -196,8 +196,8 @@ def count_template_uses(
         near = np.flatnonzero(core[:, i])
         members = table.column("uid").take(pa.array(first[near[:MEMBERS]])).to_pylist()
         examples = captions.texts.take(pa.array(near[:SHOWN])).to_pylist()
-        spellings = captions.texts.take(pa.array(caption[template == i])).to_pylist()
-        hashes = frozenset(map(hash_caption, spellings))
+        spellings = first[caption[template == i]]
+        hashes = frozenset(table.column("caption_hash").take(pa.array(spellings)).to_pylist())
         uses.append(TemplateUses(int(total[i]), len(near), tuple(examples), tuple(members), hashes))
     return uses
 

@@ -23,10 +23,9 @@ from auditor.audit_folder.audit_files import find_swept_shards
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder, StorageError
 from auditor.cores import count_cores
-from auditor.vectors import Bools, Floats, Ints
+from auditor.vectors import Bools, Floats, Halves, Ints
 from auditor.workers.encoder_client import SearchError
 
-Halves = npt.NDArray[np.float16]
 Places = npt.NDArray[np.int32]
 
 BLOCK = 2048  # vectors converted at once: with width 512 they stay in a core's cache

@@ -28,7 +28,7 @@ from auditor.run.engine import LocalEngine
 from auditor.run.find_overlap import find_overlap_with, list_encoded_shards, load_audit_backbone, open_other_corpus
 from auditor.score.duplicate_search import read_first_rows
 from auditor.sweep.sweep_config import SweepConfig
-from auditor.vectors import Floats
+from auditor.vectors import Floats, convert_to_single
 from auditor.workers.process_pool import Engine
 from model.backbone import resolve_device
 
@@ -112,7 +112,7 @@ def compare_target(
 
 def iterate_media_vectors(folder: Folder) -> Iterator[Floats]:
     for shard in list_encoded_shards(folder):
-        yield read_first_rows(folder, shard, ["visual"])[1]
+        yield convert_to_single(read_first_rows(folder, shard, ["visual"])[1])
 
 
 def read_matrix(path: str) -> Iterator[Floats]:

@@ -30,6 +30,7 @@ from auditor.score.pair_sample import number_digests
 from auditor.score.statistics.corpus_overlap import OtherCorpus, match_vectors, normalize_words
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.vector_sweep import find_stored_model
+from auditor.vectors import convert_to_single
 from auditor.workers.process_pool import SERIAL, Engine
 from model.backbone import Backbone
 from model.checkpoint import load_model
@@ -182,7 +183,7 @@ def read_other_corpus(folder: Folder) -> tuple[OtherCorpus, list[str], list[str]
     if not captions:
         raise AuditError(f"{folder.url} has no encoded rows, so there is nothing to compare with")
     hashes = np.concatenate([number_digests(table["media_digest"].to_pylist()) for table, _ in media])
-    visual = np.concatenate([visual for _, visual in media])
+    visual = convert_to_single(np.concatenate([visual for _, visual in media]))
     text = np.concatenate([shard.text for shard in pairs])
     other = OtherCorpus(visual, hashes, text, tuple(map(normalize_words, captions)))
     return other, [key for table, _ in media for key in table["key"].to_pylist()], captions
@@ -198,7 +199,7 @@ def _compare_shard(
 ) -> pa.Table:
     media, visual = read_first_rows(folder, shard, ["uid", "key", "shard", "media_digest", "visual"])
     hashes = number_digests(media["media_digest"].to_pylist()).tolist()
-    media_matches = match_vectors(visual, other.visual, hashes, other.marks.tolist(), cosines[0])
+    media_matches = match_vectors(convert_to_single(visual), other.visual, hashes, other.marks.tolist(), cosines[0])
     media_rows = _build_overlap_rows(media, media_matches, "media", other_key=keys)
     pairs = read_embeddings(folder, shard)
     facts = pairs.facts.take(pa.array(pairs.rows))

@@ -21,8 +21,8 @@ from auditor.audit_folder.embeddings import (
     compute_media_identities,
     find_medium_starts,
     name_embeddings_file,
+    read_half_matrix,
     read_thumbnails,
-    read_vector_matrix,
 )
 from auditor.audit_folder.folder import Folder, StorageError
 from auditor.corpus.corpus_files import digest
@@ -44,7 +44,7 @@ from auditor.score.statistics.duplicates import (
     project_vectors,
 )
 from auditor.score.statistics.picture_match import Thumbnails, compute_layouts, find_structure
-from auditor.vectors import Bools, Floats, Ints
+from auditor.vectors import Bools, Floats, Halves, Ints
 from auditor.workers.process_pool import SERIAL, Engine
 
 DUPLICATES = "duplicates"
@@ -154,10 +154,10 @@ def _divide_space(plan: SearchPlan, sample: Floats, count: int, media: int, seed
     return replace(plan, cells=cells, groups=max(1, min(len(cells), rows * plan.record.itemsize // GROUP_BYTES)))
 
 
-def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Floats, Thumbnails]:
+def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Halves, Thumbnails]:
     media, visual = read_first_rows(folder, shard, ["visual", "thumbnail"])
     chosen = choose_rows(len(visual), limit, seed)
-    return visual[chosen].astype(np.float16), read_thumbnails(media.take(chosen))
+    return visual[chosen], read_thumbnails(media.take(chosen))
 
 
 def _sample_space(plan: SearchPlan, limit: int, seed: int, shard: str) -> Floats:
@@ -170,16 +170,17 @@ def choose_rows(count: int, limit: int, seed: int) -> Ints:
     return np.sort(np.random.default_rng(seed).choice(count, min(limit, count), replace=False))
 
 
-def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Floats]:
+def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Halves]:
     """Columns of the first row of each encoded medium of a shard, and their vectors if "visual" is among them.
 
     Files of earlier versions have no "thumbnail".
     """
     rows = folder.read_table(name_embeddings_file(shard), [*columns, *MEDIUM_COLUMNS])
-    rows = rows.filter(pa.array(find_medium_starts(rows)))
+    starts = find_medium_starts(rows)
+    rows = rows if starts.all() else rows.filter(pa.array(starts))
     if "visual" not in columns:
-        return rows, np.zeros((0, 0), np.float32)
-    return rows.drop_columns("visual"), read_vector_matrix(rows["visual"], rows["visual"].type.list_size)
+        return rows, np.zeros((0, 0), np.float16)
+    return rows.drop_columns("visual"), read_half_matrix(rows["visual"], rows["visual"].type.list_size)
 
 
 def _search_space(plan: SearchPlan, shards: Sequence[str], starts: Ints, engine: Engine) -> Ints:
@@ -193,18 +194,19 @@ def _search_space(plan: SearchPlan, shards: Sequence[str], starts: Ints, engine:
     return edges
 
 
-def _read_space(plan: SearchPlan, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Ints, Floats, Thumbnails]:
+def _read_space(
+    plan: SearchPlan, shard: str, columns: Sequence[str]
+) -> tuple[pa.Table, Ints, Floats | Halves, Thumbnails]:
     """Of a shard, the media with these columns, and the rows, vectors and thumbnails of those that are searched."""
     names = ["visual", *columns, *([] if plan.rule.agreement is None else ["thumbnail"])]
     media, vectors = read_first_rows(plan.folder, shard, names)
     if plan.rule.agreement is None:
         return media, np.arange(media.num_rows), vectors, np.zeros((media.num_rows, 1), np.uint8)
     thumbnails, rows = read_thumbnails(media), np.arange(media.num_rows)
-    if plan.by_layout:
-        rows = np.flatnonzero(find_structure(thumbnails))
-        thumbnails = thumbnails[rows]
-        vectors = compute_layouts(thumbnails)
-    return media, rows, vectors, thumbnails
+    if not plan.by_layout:
+        return media, rows, vectors, thumbnails
+    rows = np.flatnonzero(find_structure(thumbnails))
+    return media, rows, compute_layouts(thumbnails[rows]), thumbnails[rows]
 
 
 def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) -> str:
@@ -224,7 +226,7 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
         for rows in np.split(order, range(WRITTEN_TOGETHER, len(order), WRITTEN_TOGETHER)):
             block = records.take(medium[rows])
             block["cell"], block["home"] = cell[rows], home[rows]
-            file.write(block.tobytes())
+            file.write(block.view(np.uint8).data)
     return name
 
 

@@ -122,6 +122,7 @@ RULES = (
         "Overall, the scene conveys a sense of calm.", "Men in overalls repair the lighting in the hall"),
 )  # fmt: skip
 TRIGGERS = frozenset().union(*(rule.triggers for rule in RULES))
+RULES_BY_TRIGGER = {word: [rule for rule in RULES if word in rule.triggers] for word in TRIGGERS}
 _SYMBOL = re.compile(r"[<\[{`*#\\%]")
 _OPENINGS = frozenset(["in", "the", "this", "these"])
 
@@ -153,16 +154,26 @@ def find_defect(caption: str, words: Sequence[str], repeated_words: float) -> tu
     `words` are those of the normalized caption, `repeated_words` is the fact of that name.
     """
     caption = caption if len(caption) <= LONGEST else caption[:LONGEST]
-    has_symbol = _SYMBOL.search(caption) is not None
-    if has_symbol or not TRIGGERS.isdisjoint(words):
-        for rule in RULES:
-            if (has_symbol or not rule.triggers.isdisjoint(words)) and (match := rule.pattern.search(caption)):
-                return rule.defect, match[0].strip()[:SPAN]
+    for rule in choose_rules(caption, words):
+        if match := rule.pattern.search(caption):
+            return rule.defect, match[0].strip()[:SPAN]
     if repeated_words > 0.3 and (span := find_loop(caption)):
         return "loop", span[:SPAN]
     if len(caption) < LONGEST and (span := find_cut_end(caption)):
         return "unfinished", span[-SPAN:]
     return None
+
+
+def choose_rules(caption: str, words: Sequence[str]) -> Sequence[DefectRule]:
+    """The rules that are tried on a caption, in their order."""
+    if _SYMBOL.search(caption):
+        return RULES
+    triggers = TRIGGERS.intersection(words)
+    if not triggers:
+        return ()
+    if len(triggers) == 1:
+        return RULES_BY_TRIGGER[next(iter(triggers))]
+    return [rule for rule in RULES if not rule.triggers.isdisjoint(triggers)]
 
 
 def find_loop(caption: str) -> str:

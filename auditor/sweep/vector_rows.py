@@ -17,7 +17,7 @@ from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard, VectorStretch
 from auditor.sweep.caption_facts import describe_captions
 from auditor.sweep.caption_parts import iterate_sentence_ends
-from auditor.vectors import Bools, Ints, PartVectors, build_media_vectors
+from auditor.vectors import Bools, Halves, Ints, PartVectors, build_media_vectors
 
 UID = r"^[0-9a-fA-F]{32}$"
 HEX = r"^[0-9a-fA-F]{32,}$"
@@ -25,7 +25,6 @@ MISSING, OTHER_WIDTH, NOT_FINITE, ZERO = range(1, 5)  # why a vector is unusable
 SHORTEST_VECTOR = 1e-6  # length at which a vector still has a direction in float16
 
 Codes = npt.NDArray[np.int8]
-Halves = npt.NDArray[np.float16]
 Texts = npt.NDArray[Any]  # str or None
 
 

@@ -29,6 +29,14 @@ MEMORY = 3 * 2**30  # bytes of the machine's memory for each process: a shard an
 LARGE = 64 * 2**20  # bytes to read; with fewer, starting a pool takes longer than the work
 AHEAD = 4  # items for each process that may be finished before the oldest unfinished item
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+# Work on shards allocates and frees the same large arrays again and again. Memory that stays with the process and is
+# mapped in huge pages saves up to a third of the processor time, which the system takes to clear small pages.
+KEPT_MEMORY = {
+    "GLIBC_TUNABLES": ":".join(
+        f"glibc.malloc.{name}" for name in ("hugetlb=1", "mmap_threshold=33554432", "trim_threshold=268435456")
+    ),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
 Notify = Callable[..., None]
 
 
@@ -91,6 +99,11 @@ class Tasks:
     deaths: Counter[int] = field(default_factory=Counter)
 
 
+def build_environment() -> dict[str, str]:
+    """The variables of a process that works on shards; how memory is kept can be set by the user."""
+    return ONE_THREAD | choose_kernels() | {name: os.environ.get(name, value) for name, value in KEPT_MEMORY.items()}
+
+
 class ProcessPool:
     """Processes that start when they are first needed and end with this object.
 
@@ -104,11 +117,11 @@ class ProcessPool:
         *,
         concurrency: int = 1,
         tries: int = 1,
-        environment: dict[str, str] | None = None,  # extra variables; the default limits a process to one thread
+        environment: dict[str, str] | None = None,  # extra variables; the default is for work of one thread on shards
     ) -> None:
         self.size = size or default_size()
         self.concurrency, self.tries = concurrency, tries
-        self.environment = ONE_THREAD | choose_kernels() if environment is None else environment
+        self.environment = build_environment() if environment is None else environment
         self.workers: list[PoolWorker] = []
         self.is_busy = False
         weakref.finalize(self, kill_workers, self.workers)

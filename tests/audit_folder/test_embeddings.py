@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.embeddings import build_nullable_vectors, read_vector_matrix, widen_halves
+from auditor.audit_folder.embeddings import build_nullable_vectors, find_medium_starts, read_vector_matrix
 
 
 def column(rows: int, seed: int = 0) -> tuple[pa.Array, np.ndarray]:
@@ -34,9 +34,22 @@ def test_values_that_are_not_finite_become_zero() -> None:
     assert np.isfinite(read_vector_matrix(build_nullable_vectors(half, np.ones(2, bool)), 4)).all()
 
 
-def test_every_float16_number_is_widened_exactly() -> None:
-    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    halves = halves[np.isfinite(halves)]
-    widened = np.empty(len(halves), np.float32)
-    widen_halves(halves, widened)
-    assert np.array_equal(widened, halves.astype(np.float32))
+def test_media_start_where_a_loop_over_rows_says_so() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        rows = int(generator.integers(0, 30))
+        times = [None if value < 0 else float(value) for value in generator.integers(-2, 2, rows)]
+        columns = {
+            "status": generator.choice(["ok", "missing_caption"], rows),
+            "caption_index": generator.integers(0, 3, rows),
+            "start": pa.array(times, pa.float64()),
+            "end": pa.array([time if time is None else time + 1 for time in times], pa.float64()),
+            "key": np.sort(generator.integers(0, 4, rows)).astype(str),
+        }
+        facts, expected, last_medium = pa.table(columns), [], None
+        for row in facts.to_pylist():
+            medium = (row["key"], row["start"], row["end"])
+            last_medium = None if row["caption_index"] == 0 else last_medium
+            expected.append(row["status"] == "ok" and medium != last_medium)
+            last_medium = medium if row["status"] == "ok" else last_medium
+        assert find_medium_starts(facts).tolist() == expected

@@ -35,7 +35,7 @@ from auditor.faults.near_captions import (
     take_most_frequent,
 )
 from auditor.faults.repeated_captions import CaptionGroup, compute_minhashes
-from auditor.sweep.caption_facts import normalize_caption
+from auditor.sweep.caption_facts import hash_caption, normalize_caption
 from tests.faults.test_corpus_window import write_shard
 from tests.support.planted import make_embeddings, write_embeddings, write_planted
 
@@ -159,6 +159,7 @@ def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: 
     texts = [f"{NAMES[i % 10]} and {NAMES[i % 7]} on the {NAMES[i % 3]} sofa" for i in range(400)]
     table = folder.read_table("embeddings/a.parquet")
     named = table.set_column(2, "caption", pa.array(texts[: table.num_rows]))
+    named = named.append_column("caption_hash", pa.array(map(hash_caption, texts[: table.num_rows])))
     pq.write_table(named, tmp_path / "embeddings" / "a.parquet", row_group_size=50)
     passage = read_window(Folder(tmp_path), "a")
     assert not passage.samples.present[passage.sample].all()
@@ -174,6 +175,7 @@ def test_uses_are_those_of_every_caption_compared_with_every_template(tmp_path: 
         used = {caption for caption, near in zip(captions, same | (alike >= COUNTED), strict=True) if near}
         core = np.flatnonzero(same | (alike >= CORE))
         assert found.rows == sum(passage.captions[i].as_py() in used for i in rows)
+        assert found.hashes == {hash_caption(caption) for caption in used}
         assert found.spellings == len(core) and list(found.captions) == [captions[i] for i in core[:3]]
         assert list(found.members) == [passage.uid(first[i]) for i in core[:MEMBERS]]
         for uid, vector in read_media_vectors(folder, dict.fromkeys(found.members, "a")).items():

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from auditor.score.statistics.picture_match import Thumbnails, compare_pictures, find_structure
 from auditor.score.statistics.rivals import iterate_blocks
 from auditor.score.statistics.topics import cluster_vectors
-from auditor.vectors import Bools, Floats, Ints
+from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Halves, Ints, Rows, convert_to_single
 
 # Distance of a copy, as a share of the mean distance of two media. On Flickr8k, where that mean is 1, the most similar
 # two of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75
@@ -49,6 +49,7 @@ SKETCH_WIDTHS = (64, 128)  # dimensions of sketches, smallest first
 SKETCH_MISSES = 0.01  # largest share of random pairs that sketches may let through
 SKETCH_SAMPLE = 20_000  # media from which the axes of sketches are computed, and a tenth of them to try them
 ROUNDING = np.float32(1e-4)  # of a cosine from a sketch
+BLOCK_ROWS = 256  # most rows that are compared at once: only later rows matter, and a large block has many earlier ones
 DENSE = 1 / 16  # share of candidates from which a whole product is faster than one product for each
 
 
@@ -112,12 +113,12 @@ def fit_axes(sample: Floats, limit: float) -> Floats | None:
     return None
 
 
-def project_vectors(vectors: Floats, axes: Floats | None) -> Floats:
-    """The vectors on the axes, or themselves; block by block, as a sample may be of half precision."""
+def project_vectors(vectors: Floats | Halves, axes: Floats | None) -> Floats:
+    """The vectors on the axes, or themselves, of single precision; block by block, which is narrower than all."""
     if axes is None:
-        return vectors.astype(np.float32, copy=False)
+        return convert_to_single(vectors)
     blocks = iterate_blocks(len(vectors), vectors.shape[1])
-    return np.concatenate([vectors[rows].astype(np.float32, copy=False) @ axes for rows in blocks])
+    return np.concatenate([convert_to_single(vectors[rows]) @ axes for rows in blocks])
 
 
 def sketch_vectors(vectors: Floats, axes: Floats | None) -> Floats:
@@ -186,7 +187,7 @@ def group_equal(marks: npt.NDArray[np.generic]) -> Ints:
 class CellMedia:
     """The N media of a cell, best first. Media with equal `marks` have equal bytes."""
 
-    vectors: npt.NDArray[np.floating]  # (N, D), of single or half precision
+    vectors: Floats | Halves  # (N, D)
     thumbnails: Thumbnails
     marks: Ints
     files: Ints  # spans of one file are never near-duplicates: a similar picture a minute later is the same scene
@@ -224,13 +225,13 @@ def find_copies(media: CellMedia, rule: CopyRule, axes: Floats | None = None) ->
     rows, index = np.unique(equal, return_inverse=True)
     resident = np.zeros(len(rows), bool)
     np.logical_or.at(resident, index.reshape(-1), media.home)
-    vectors, thumbnails, files = media.vectors[rows].astype(np.float32), media.thumbnails[rows], media.files[rows]
+    vectors, thumbnails, files = convert_to_single(media.vectors[rows]), media.thumbnails[rows], media.files[rows]
     sketches = sketch_vectors(vectors, axes)
     original, is_proved = np.arange(len(rows)), np.ones(len(rows), bool)
-    for block in iterate_blocks(len(rows), len(rows)):
+    for block in iterate_blocks(len(rows), max(len(rows), BLOCK_ELEMENTS // BLOCK_ROWS)):
         start = block.start if rule.agreement is None else 0  # earlier media matter only in a crowd
-        row, column, cosine = find_near(vectors, sketches, block, start, rule.candidate)
-        chosen = (row != column) & (resident[row] | resident[column]) & (files[row] != files[column])
+        row, column, cosine = find_near_residents(vectors, sketches, resident, block, start, rule.candidate)
+        chosen = (row != column) & (files[row] != files[column])
         row, column, cosine = row[chosen], column[chosen], cosine[chosen]
         for near in np.split(np.arange(len(row)), np.flatnonzero(np.diff(row)) + 1) if len(row) else ():
             number, candidates = row[near[0]], column[near]
@@ -248,16 +249,34 @@ def find_copies(media: CellMedia, rule: CopyRule, axes: Floats | None = None) ->
     return np.asarray(edges[first != repeats])
 
 
-def find_near(vectors: Floats, sketches: Floats, block: slice, start: int, limit: float) -> tuple[Ints, Ints, Floats]:
-    """(row, column, cosine) of the rows of a block and the rows from `start` on that are at least so similar."""
-    product = sketches[block] @ sketches[start:].T
+def find_near_residents(
+    vectors: Floats, sketches: Floats, resident: Bools, block: slice, start: int, limit: float
+) -> tuple[Ints, Ints, Floats]:
+    """(row, column, cosine) of the rows of a block and the rows from `start` on that are at least so similar.
+
+    Ordered by row. Of two guests, the pair is left out: two thirds of the rows of a cell are guests.
+    """
+    is_resident = resident[block]
+    residents, guests = (np.flatnonzero(rows) + block.start for rows in (is_resident, ~is_resident))
+    parts = [
+        find_near(vectors, sketches, residents, slice(start, None), limit),
+        find_near(vectors, sketches, guests, np.flatnonzero(resident[start:]) + start, limit),
+    ]
+    row, column, cosine = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(row, kind="stable")
+    return row[order], column[order], cosine[order]
+
+
+def find_near(vectors: Floats, sketches: Floats, rows: Ints, columns: Rows, limit: float) -> tuple[Ints, Ints, Floats]:
+    """(row, column, cosine) of these rows and columns that are at least so similar."""
+    product = sketches[rows] @ sketches[columns].T
     places = np.flatnonzero(product >= limit - ROUNDING)
     if sketches is not vectors and len(places) > DENSE * product.size:
-        sketches, product = vectors, vectors[block] @ vectors[start:].T
+        sketches, product = vectors, vectors[rows] @ vectors[columns].T
         places = np.flatnonzero(product >= limit)
-    row, column = np.divmod(places, product.shape[1])
+    row, column = np.divmod(places, max(1, product.shape[1]))
     cosine = product.ravel()[places]
-    row, column = row + block.start, column + start
+    row, column = rows[row], np.arange(len(vectors))[columns][column]
     if sketches is not vectors:
         for part in iterate_blocks(len(places), vectors.shape[1]):
             cosine[part] = np.einsum("nd,nd->n", vectors[row[part]], vectors[column[part]])

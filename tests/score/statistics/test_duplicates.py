@@ -13,6 +13,7 @@ from auditor.score.statistics.duplicates import (
     estimate_copy_threshold,
     find_copies,
     find_near,
+    find_near_residents,
     fit_axes,
     fit_cells,
     link_groups,
@@ -129,7 +130,7 @@ def test_sketches_exclude_no_pair_that_is_near() -> None:
     sketches, exact = sketch_vectors(vectors, axes), vectors @ vectors.T
     assert (sketches @ sketches.T >= exact - 1e-5).all()
     for limit in (0.96, 0.1):  # few candidates, which are compared one by one, and many
-        row, column, cosine = find_near(vectors, sketches, slice(100, 400), 50, limit)
+        row, column, cosine = find_near(vectors, sketches, np.arange(100, 400), slice(50, None), limit)
         expected = np.argwhere(exact[100:400, 50:] >= limit) + np.array([100, 50])
         margin = np.abs(exact[expected[:, 0], expected[:, 1]] - limit) > 1e-5  # rounding may decide the others
         assert set(map(tuple, expected[margin].tolist())) <= set(zip(row.tolist(), column.tolist(), strict=True))
@@ -138,6 +139,15 @@ def test_sketches_exclude_no_pair_that_is_near() -> None:
     media = list_cell(vectors, different(900), np.ones(900, bool))
     copies = find_copies(media, CopyRule(0.96, 0.96, None), axes)
     assert len(copies) > 400 and (copies == find_copies(media, CopyRule(0.96, 0.96, None))).all()
+
+
+def test_no_pair_of_a_resident_is_left_out() -> None:
+    vectors = narrow_corpus(200)
+    is_resident = np.random.default_rng(0).random(200) < 0.3
+    for residents in (is_resident, np.ones(200, bool), np.zeros(200, bool)):
+        row, column, _ = find_near_residents(vectors, vectors, residents, slice(50, 120), 20, 0.5)
+        near = (vectors[50:120] @ vectors[20:].T >= 0.5) & (residents[50:120, None] | residents[20:])
+        assert np.array_equal(np.column_stack([row, column]), np.argwhere(near) + np.array([50, 20]))
 
 
 def test_vectors_have_no_sketches_that_would_exclude_little() -> None:
