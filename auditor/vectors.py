@@ -19,6 +19,7 @@ Bools = npt.NDArray[np.bool_]
 Rows = slice | Ints | Bools | npt.NDArray[np.intp]
 
 THUMBNAIL_SIDE = 32  # pixels; the sweep stores thumbnails, and the search for copies compares them
+ROWS_AT_ONCE = 512  # vectors that are copied together; a megabyte stays in a core's own cache
 BLOCK_ELEMENTS = 1 << 21  # similarities per block: 8 MB, about a core's share of the last-level cache
 
 HALF_BITS = np.int32(-0x70002000)  # sign, exponent and fraction of a float16 after they are moved to a float32
@@ -125,6 +126,18 @@ def convert_to_single(vectors: Floats | Halves) -> Floats:
     single = np.empty(vectors.shape, np.float32)
     widen_halves(vectors.view(np.float16), single)
     return single
+
+
+def multiply_rows(left: Floats, left_rows: Ints, right: Floats, right_rows: Ints) -> Floats:
+    """The product of row `left_rows[n]` of `left` and row `right_rows[n]` of `right`: (N,).
+
+    Few rows are copied at a time: to copy all of them first takes three times as long.
+    """
+    products = np.empty(len(left_rows), np.float32)
+    for start in range(0, len(left_rows), ROWS_AT_ONCE):
+        block = slice(start, start + ROWS_AT_ONCE)
+        products[block] = np.einsum("nd,nd->n", left[left_rows[block]], right[right_rows[block]])
+    return products
 
 
 def normalize_rows(vectors: npt.ArrayLike) -> Floats:

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from auditor.vectors import MediaVectors, average_frames, build_media_vectors, concatenate_media, widen_halves
+from auditor.vectors import (
+    MediaVectors,
+    average_frames,
+    build_media_vectors,
+    concatenate_media,
+    multiply_rows,
+    widen_halves,
+)
 from tests.support.pairs import normalize_rows
 
 DIM = 8
@@ -62,3 +69,11 @@ def test_every_float16_number_is_widened_exactly() -> None:
     widened = np.empty(len(halves), np.float32)
     widen_halves(halves, widened)
     assert np.array_equal(widened, halves.astype(np.float32))
+
+
+def test_products_of_drawn_rows_are_those_of_all_rows() -> None:
+    generator = np.random.default_rng(0)
+    left, right = (generator.normal(size=(50, DIM)).astype(np.float32) for _ in range(2))
+    rows, others = generator.integers(0, 50, (2, 1300))  # more than are copied together
+    assert np.allclose(multiply_rows(left, rows, right, others), (left @ right.T)[rows, others], atol=1e-5)
+    assert not len(multiply_rows(left, rows[:0], right, others[:0]))

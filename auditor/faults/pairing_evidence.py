@@ -13,13 +13,12 @@ import numpy.typing as npt
 
 from auditor.score.statistics.mismatch import fit_isotonic
 from auditor.score.statistics.rivals import TIE, multiply_blocks
-from auditor.vectors import Bools, Floats, Rows
+from auditor.vectors import Bools, Floats, Rows, multiply_rows
 
 LEVEL_WEIGHT = 0.5
 MOST = 9.0  # largest evidence of one pair in nats; beyond it, the tails of f0 and f1 are guesses
 BINS = 64
 DRAWS = 200_000
-DRAWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +142,6 @@ def score_random_pairs(samples: SampleVectors, reference: ReferencePairs) -> Flo
     generator = np.random.default_rng(0)
     caption = generator.integers(0, len(present), DRAWS)
     medium = (caption + generator.integers(1, max(2, len(present)), DRAWS)) % len(present)
-    cosine = np.empty(DRAWS, np.float32)
-    for start in range(0, DRAWS, DRAWS_AT_ONCE):
-        rows = slice(start, start + DRAWS_AT_ONCE)
-        cosine[rows] = np.einsum("nd,nd->n", present.text[caption[rows]], present.visual[medium[rows]])
+    cosine = multiply_rows(present.text, caption, present.visual, medium)
     visual_level, text_level = present.compute_levels(reference)
     return compute_pair_statistic(cosine, visual_level[medium], text_level[caption])

@@ -57,6 +57,7 @@ SORTED = "sorted"  # folder inside it that exists only during the search
 FILE_BYTES = 24 << 20  # records of media that are sorted into one file
 GROUP_BYTES = 48 << 20  # records of a group of cells, which a task reads at once
 SAMPLE_SHARDS = 256  # shards from which media are sampled
+SAMPLED_AMONG = 4  # rows that are read of a shard for each medium that is sampled
 REQUESTS = 64  # ranges of files that are read together
 WRITTEN_TOGETHER = 4096  # records
 TRIED = 2000  # media of the sample whose cells are counted
@@ -155,19 +156,28 @@ def _divide_space(plan: SearchPlan, sample: Floats, count: int, media: int, seed
 
 
 def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Halves, Thumbnails]:
-    media, visual = read_first_rows(folder, shard, ["visual", "thumbnail"])
-    chosen = choose_rows(len(visual), limit, seed)
-    return visual[chosen], read_thumbnails(media.take(chosen))
+    """Vectors and thumbnails of at most `limit` media of a shard, at random, from as many row groups as they need."""
+    generator, name = np.random.default_rng(seed), name_embeddings_file(shard)
+    with folder.reading(name), folder.open_table(name) as file:
+        groups = generator.permutation(file.num_row_groups)
+        rows = np.cumsum([file.metadata.row_group(group).num_rows for group in groups])
+        needed = groups[: int(np.searchsorted(rows, SAMPLED_AMONG * limit)) + 1]
+        columns = [column for column in ("visual", "thumbnail") if column in file.schema_arrow.names]
+        media = _read_media_groups(file, needed, columns)
+        if not len(media):  # all others failed
+            media = _read_media_groups(file, groups, columns)
+    media = media.take(np.sort(generator.choice(len(media), min(limit, len(media)), replace=False)))
+    return read_half_matrix(media["visual"], media["visual"].type.list_size), read_thumbnails(media)
+
+
+def _read_media_groups(file: "pa.parquet.ParquetFile", groups: Ints, columns: Sequence[str]) -> pa.Table:
+    table = file.read_row_groups(np.sort(groups).tolist(), columns)
+    return table.filter(table["visual"].is_valid())
 
 
 def _sample_space(plan: SearchPlan, limit: int, seed: int, shard: str) -> Floats:
-    vectors = _read_space(plan, shard, [])[2]
-    return project_vectors(vectors[choose_rows(len(vectors), limit, seed)], plan.axes)
-
-
-def choose_rows(count: int, limit: int, seed: int) -> Ints:
-    """At most `limit` of `count` rows, at random, in order."""
-    return np.sort(np.random.default_rng(seed).choice(count, min(limit, count), replace=False))
+    vectors, thumbnails = _sample_media(plan.folder, limit, seed, shard)
+    return project_vectors(_describe_space(plan, vectors, thumbnails)[1], plan.axes)
 
 
 def read_first_rows(folder: Folder, shard: str, columns: Sequence[str]) -> tuple[pa.Table, Halves]:
@@ -194,19 +204,15 @@ def _search_space(plan: SearchPlan, shards: Sequence[str], starts: Ints, engine:
     return edges
 
 
-def _read_space(
-    plan: SearchPlan, shard: str, columns: Sequence[str]
-) -> tuple[pa.Table, Ints, Floats | Halves, Thumbnails]:
-    """Of a shard, the media with these columns, and the rows, vectors and thumbnails of those that are searched."""
-    names = ["visual", *columns, *([] if plan.rule.agreement is None else ["thumbnail"])]
-    media, vectors = read_first_rows(plan.folder, shard, names)
-    if plan.rule.agreement is None:
-        return media, np.arange(media.num_rows), vectors, np.zeros((media.num_rows, 1), np.uint8)
-    thumbnails, rows = read_thumbnails(media), np.arange(media.num_rows)
-    if not plan.by_layout:
-        return media, rows, vectors, thumbnails
-    rows = np.flatnonzero(find_structure(thumbnails))
-    return media, rows, compute_layouts(thumbnails[rows]), thumbnails[rows]
+def _describe_space(
+    plan: SearchPlan, vectors: Halves, thumbnails: Thumbnails
+) -> tuple[Ints, Floats | Halves, Thumbnails]:
+    """The rows of the media that are searched, and their vectors and thumbnails as they are compared."""
+    if plan.by_layout:
+        rows = np.flatnonzero(find_structure(thumbnails))
+        return rows, compute_layouts(thumbnails[rows]), thumbnails[rows]
+    is_compared = plan.rule.agreement is not None
+    return np.arange(len(vectors)), vectors, thumbnails if is_compared else np.zeros((len(vectors), 1), np.uint8)
 
 
 def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) -> str:
@@ -232,7 +238,10 @@ def _write_sorted(plan: SearchPlan, batch: tuple[int, list[tuple[str, int]]]) ->
 
 def _assign_media(plan: SearchPlan, shard: str, start: int) -> tuple[npt.NDArray[np.void], Ints, Ints, Bools]:
     """The records of a shard, and a row (record, cell, whether it is its own) for each cell that a medium is in."""
-    media, rows, vectors, thumbnails = _read_space(plan, shard, ["media_digest", *list_worth_columns(plan.best)])
+    columns = ["visual", "media_digest", *list_worth_columns(plan.best)]
+    columns += [] if plan.rule.agreement is None else ["thumbnail"]
+    media, halves = read_first_rows(plan.folder, shard, columns)
+    rows, vectors, thumbnails = _describe_space(plan, halves, read_thumbnails(media))
     records = np.zeros(len(rows), plan.record)
     records["medium"] = rows + start
     records["mark"] = number_digests(compute_media_identities(media))[rows]

@@ -140,10 +140,13 @@ def _draw_shard(
 ) -> list[EncodedPairs | None]:
     shard, rows = task
     embeddings = read_embeddings(folder, shard)
-    samples = [
-        select_pairs(embeddings, request.kind, frames=request.frames).take(chosen) if len(chosen) else None
-        for request, chosen in zip(requests, rows, strict=True)
-    ]
+    pairs_of: dict[tuple[str, bool], EncodedPairs] = {}
+    samples: list[EncodedPairs | None] = []
+    for request, chosen in zip(requests, rows, strict=True):
+        selection = request.kind, request.frames
+        if len(chosen) and selection not in pairs_of:
+            pairs_of[selection] = select_pairs(embeddings, request.kind, frames=request.frames)
+        samples.append(pairs_of[selection].take(chosen) if len(chosen) else None)
     return [pairs and append_carried_columns(folder, shard, pairs, carried) for pairs in samples]
 
 

@@ -244,3 +244,17 @@ def test_shards_without_thumbnails_are_compared_by_cosine(tmp_path: Path) -> Non
     write_shards(folder, visual, digests, [None] * len(visual))  # type: ignore[list-item]
     rule = search_duplicates(folder, counts, ScoreConfig())
     assert rule["agreement"] is None and read_all_duplicates(folder) == without
+
+
+def test_few_usable_media_are_sampled_wherever_they_are(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    present = np.zeros(100, bool)
+    present[[7, 93]] = True
+    vectors = normalize_rows(np.random.default_rng(0).normal(size=(2, 8))).astype(np.float32)
+    table = pa.table({"visual": build_nullable_vectors(vectors, present)})
+    folder.write_table(name_embeddings_file("a"), table, storage={"row_group_size": 10})
+    for seed in range(12):  # each begins with other row groups
+        visual, thumbnails = duplicate_search._sample_media(folder, 2, seed, "a")
+        assert len(visual) in (1, 2) and thumbnails.shape == (len(visual), 1024)
+        assert all((np.abs(vectors - row).max(axis=1) < 1e-3).any() for row in visual.astype(np.float32))
+    assert len(duplicate_search._sample_media(folder, 25, 0, "a")[0]) == 2

@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.score.statistics.rivals import PairEmbeddings, ReferenceSample, iterate_blocks, multiply_blocks
 from auditor.score.statistics.siblings import NEARLY_EQUAL
-from auditor.vectors import Floats, Ints, Rows
+from auditor.vectors import ROWS_AT_ONCE, Floats, Ints, Rows, multiply_rows
 
 NEIGHBORS = 30
 POOL = 2048  # reference pairs searched for neighbors: more of them gain little and cost time
@@ -46,9 +46,9 @@ class NullCosines:
 
 def fit_null_cosines(reference: ReferenceSample, i: Ints, j: Ints) -> NullCosines:
     text, visual = reference.text, reference.visual
-    pair = reference.media.take(i).own_similarity(text[j])
-    captions = np.einsum("nd,nd->n", text[i], text[j])
-    media = np.einsum("nd,nd->n", visual[i], visual[j])
+    blocks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, max(1, len(i)), ROWS_AT_ONCE)]
+    pair = np.concatenate([reference.media.take(i[rows]).own_similarity(text[j[rows]]) for rows in blocks])
+    captions, media = multiply_rows(text, i, text, j), multiply_rows(visual, i, visual, j)
     return NullCosines(
         float(pair.mean()),
         max(float(pair.std()), 1e-6),

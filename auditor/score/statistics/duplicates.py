@@ -19,7 +19,7 @@ import numpy.typing as npt
 from auditor.score.statistics.picture_match import Thumbnails, compare_pictures, find_structure
 from auditor.score.statistics.rivals import iterate_blocks
 from auditor.score.statistics.topics import cluster_vectors
-from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Halves, Ints, Rows, convert_to_single
+from auditor.vectors import BLOCK_ELEMENTS, Bools, Floats, Halves, Ints, Rows, convert_to_single, multiply_rows
 
 # Distance of a copy, as a share of the mean distance of two media. On Flickr8k, where that mean is 1, the most similar
 # two of 1,000 different photos have cosine 0.90 and 99% stay below 0.85, while copies saved again at JPEG quality 75
@@ -278,8 +278,7 @@ def find_near(vectors: Floats, sketches: Floats, rows: Ints, columns: Rows, limi
     cosine = product.ravel()[places]
     row, column = rows[row], np.arange(len(vectors))[columns][column]
     if sketches is not vectors:
-        for part in iterate_blocks(len(places), vectors.shape[1]):
-            cosine[part] = np.einsum("nd,nd->n", vectors[row[part]], vectors[column[part]])
+        cosine = multiply_rows(vectors, row, vectors, column)
     is_near = cosine >= limit
     return row[is_near], column[is_near], cosine[is_near]
 

@@ -70,10 +70,10 @@ def fit_layout(vectors: Floats, seed: int = 0) -> Layout:
     generator = np.random.default_rng(seed)
     jitter = generator.normal(scale=1e-3, size=start.shape)
     head, tail, weight = build_neighbor_graph(vectors, min(NEIGHBORS, len(vectors) - 1))
-    position = 10 * scale_positions(start) + jitter
+    position = np.ascontiguousarray((10 * scale_positions(start) + jitter).T)
     for step in range(STEPS):
         update_positions(position, head, tail, weight, generator, rate=1 - step / STEPS)
-    return Layout(vectors, scale_positions(position))
+    return Layout(vectors, scale_positions(position.T))
 
 
 def project_principal(vectors: Floats) -> Doubles:
@@ -138,26 +138,30 @@ def find_nearest_others(vectors: Floats, count: int) -> tuple[Ints, Floats]:
 def update_positions(
     position: Doubles, head: Ints, tail: Ints, weight: Doubles, generator: np.random.Generator, rate: float
 ) -> None:
-    """One gradient step: neighbors attract, random others repel; all at once, so that the order does not matter."""
-    apart = position[head] - position[tail]
-    square = (apart**2).sum(axis=1)
-    power = np.power(square, SPREAD_B - 1, out=np.zeros_like(square), where=square > 0)
-    attract = -2 * SPREAD_A * SPREAD_B * power / (1 + SPREAD_A * square * power) * weight
-    force = np.clip(attract[:, None] * apart, -4, 4)
-    gradient = sum_forces(head, force, len(position)) - sum_forces(tail, force, len(position))
+    """One gradient step on the coordinates (2, S): neighbors attract, random others repel.
 
-    pushed = np.repeat(np.arange(len(position)), REPELLING * 3)
-    other = generator.integers(0, len(position), len(pushed))
-    apart = position[pushed] - position[other]
-    square = (apart**2).sum(axis=1)
+    All points move at once, so that their order does not matter.
+    """
+    count = position.shape[1]
+    apart = position.take(head, axis=1) - position.take(tail, axis=1)
+    square = apart[0] ** 2 + apart[1] ** 2
+    power = np.power(np.maximum(square, 1e-12), SPREAD_B - 1)  # of a point and its copy, the force is 0 anyway
+    attract = -2 * SPREAD_A * SPREAD_B * power / (1 + SPREAD_A * square * power) * weight
+    force = np.clip(attract * apart, -4, 4)
+    gradient = sum_forces(head, force, count) - sum_forces(tail, force, count)
+
+    pushed = np.repeat(np.arange(count), REPELLING * 3)
+    other = generator.integers(0, count, len(pushed))
+    apart = np.repeat(position, REPELLING * 3, axis=1) - position.take(other, axis=1)
+    square = apart[0] ** 2 + apart[1] ** 2
     repel = 2 * SPREAD_B / ((0.001 + square) * (1 + SPREAD_A * np.power(square, SPREAD_B)))
-    force = np.clip(repel[:, None] * apart, -4, 4)
-    gradient += sum_forces(pushed, force, len(position)) * (weight.sum() * REPELLING / len(pushed))
+    force = np.clip(repel * apart, -4, 4)
+    gradient += sum_forces(pushed, force, count) * (weight.sum() * REPELLING / len(pushed))
     position += rate * np.clip(gradient / NEIGHBORS, -2, 2)
 
 
 def sum_forces(point: Ints, force: Doubles, count: int) -> Doubles:
-    return np.stack([np.bincount(point, force[:, axis], count) for axis in (0, 1)], axis=1)
+    return np.stack([np.bincount(point, along, count) for along in force])
 
 
 def scale_positions(position: Doubles) -> Floats:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.vectors import Bools, Floats, Ints, MediaVectors, concatenate_ranges
+from auditor.vectors import Bools, Floats, Ints, MediaVectors, concatenate_ranges, multiply_rows
 
 MOST_SIBLINGS = 8  # upper limit per caption, for media with very many captions
 NEARLY_EQUAL = 0.98  # cosine from which one caption repeats another: it is no second opinion
@@ -44,20 +44,13 @@ def collect_siblings(group: Ints, media: MediaVectors, text: Floats) -> Siblings
     A caption that repeats the pair's own, or another sibling, does not count: copies of a pair must not vouch for it.
     """
     owner, row = pair_sibling_rows(group)
-    repeats = measure_cosines(text, owner, row) >= NEARLY_EQUAL
+    repeats = multiply_rows(text, owner, text, row) >= NEARLY_EQUAL
     first = np.arange(len(group))  # the first row of the group with this caption
     np.minimum.at(first, owner[repeats], row[repeats])
     position = np.flatnonzero(~repeats)
     distinct = np.unique(np.stack([owner[position], first[row[position]]]), axis=1, return_index=True)[1]
     owner, row = owner[position[distinct]], row[position[distinct]]
     return Siblings(owner, row, text, media.own_similarity(text)) if len(owner) else None
-
-
-def measure_cosines(text: Floats, one: Ints, other: Ints, block: int = 65_536) -> Floats:
-    """Cosines of the captions in these rows, in blocks."""
-    starts = range(0, max(len(one), 1), block)
-    parts = [np.einsum("nd,nd->n", text[one[at : at + block]], text[other[at : at + block]]) for at in starts]
-    return np.concatenate(parts)
 
 
 def pair_sibling_rows(group: Ints, limit: int = MOST_SIBLINGS) -> tuple[Ints, Ints]:
