@@ -79,7 +79,7 @@ def load_skewed_pool(part: Part, seed: int, captions_per_photo: int, shards: int
     held_out, _ = encode_tars(model, f"{folder}/val-00000.tar")
     encoded, held_out = reduce_features(encoded, held_out)
     texts = np.concatenate([average_captions(encoded), average_captions(held_out)])
-    centroids = cluster_vectors(texts, TOPICS, rounds=20, points_per_cluster=len(texts), seed=0)
+    centroids = cluster_vectors(texts, TOPICS, rounds=20, seed=0)
     topics = (texts @ centroids.T).argmax(axis=1)
     pool_topics, held_out_topics = topics[: len(encoded.keys)], topics[len(encoded.keys) :]
     generator = np.random.default_rng(seed)

@@ -166,7 +166,7 @@ def compare_parts(
 def find_large_clusters(vectors: Floats, seed: int) -> Floats:
     """The centroids of the clusters that are large enough to be measured; of all, if none is."""
     count = min(MOST_PARTS, len(vectors) // PART_PAIRS) or 1
-    centroids = cluster_vectors(vectors, count, rounds=10, points_per_cluster=len(vectors), seed=seed)
+    centroids = cluster_vectors(vectors, count, rounds=10, seed=seed)
     large = np.bincount(assign_topics(vectors, centroids), minlength=count) >= SMALLEST_PART
     return centroids[large] if large.any() else centroids
 

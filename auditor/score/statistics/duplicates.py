@@ -136,8 +136,9 @@ def choose_cell_count(media: int) -> int:
 
 
 def fit_cells(sample: Floats, count: int, seed: int = 0) -> Floats:
+    """The centers of cells; all of the sample counts, as faiss would copy the part that it takes of it."""
     count = min(count, len(sample))
-    return cluster_vectors(sample, count, rounds=ROUNDS, points_per_cluster=SAMPLE_PER_CELL, seed=seed)
+    return cluster_vectors(sample, count, rounds=ROUNDS, seed=seed)
 
 
 def assign_cells(visual: Floats, cells: Floats, threshold: float) -> tuple[Ints, Ints, Bools]:

@@ -10,11 +10,11 @@ from auditor.vectors import Floats
 ROUNDS = 20
 
 
-def cluster_vectors(vectors: Floats, count: int, *, rounds: int, points_per_cluster: int, seed: int) -> Floats:
+def cluster_vectors(vectors: Floats, count: int, *, rounds: int, seed: int) -> Floats:
     """Unit centroids (C, D) of a spherical k-means."""
     import faiss
 
-    points = {"min_points_per_centroid": 1, "max_points_per_centroid": points_per_cluster}
+    points = {"min_points_per_centroid": 1, "max_points_per_centroid": len(vectors)}
     clusters = faiss.Kmeans(vectors.shape[1], count, niter=rounds, seed=seed, spherical=True, **points)
     clusters.train(np.ascontiguousarray(vectors, np.float32))
     return np.asarray(clusters.centroids, np.float32)
@@ -23,7 +23,7 @@ def cluster_vectors(vectors: Floats, count: int, *, rounds: int, points_per_clus
 def fit_topics(visual: Floats, count: int, seed: int) -> Floats:
     """Centroids (T, D) of the topics, from all media of the sample; fewer topics if there are few media."""
     count = max(1, min(count, len(visual) // 10))
-    return cluster_vectors(visual, count, rounds=ROUNDS, points_per_cluster=len(visual), seed=seed)
+    return cluster_vectors(visual, count, rounds=ROUNDS, seed=seed)
 
 
 def assign_topics(visual: Floats, centroids: Floats) -> npt.NDArray[np.int16]:
