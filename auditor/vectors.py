@@ -7,6 +7,7 @@ model/similarity.py has the same for trainable tensors.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,13 +112,35 @@ def widen_halves(halves: Halves, out: Floats) -> None:
 
     The bits are moved to the places that they have in float32; the factor makes up for another bias of the exponent.
     """
+    move_half_bits(halves, out)
+    if np.dot(out.ravel(), out.ravel()) >= INFINITE_HALF**2:  # a single pass in the usual case
+        np.copyto(out, np.nan_to_num(halves.astype(np.float32)))
+
+
+def move_half_bits(halves: Halves, out: Floats) -> None:
+    """Write finite float16 numbers as float32 numbers, and others as INFINITE_HALF or more, with their sign."""
     bits = out.view(np.int32)
     np.copyto(bits, halves.view(np.int16))
     np.left_shift(bits, 13, out=bits)
     np.bitwise_and(bits, HALF_BITS, out=bits)
     np.multiply(out, EXPONENT_SHIFT, out=out)
-    if np.dot(out.ravel(), out.ravel()) >= INFINITE_HALF**2:  # a single pass in the usual case
-        np.copyto(out, np.nan_to_num(halves.astype(np.float32)))
+
+
+def measure_lengths(vectors: npt.NDArray[np.floating[Any]]) -> Floats:
+    """The lengths (N,) of vectors; that of a vector with a number that is not finite is not finite."""
+    lengths = np.empty(len(vectors), np.float32)
+    is_exact = vectors.dtype != np.float16  # or a length may be that of moved bits
+    single = np.empty((min(len(vectors), ROWS_AT_ONCE), vectors.shape[1]), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(vectors), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            block = vectors[rows].astype(np.float32) if is_exact else single[: len(vectors[rows])]
+            if not is_exact:
+                move_half_bits(vectors[rows].view(np.float16), block)
+            lengths[rows] = np.sqrt(np.einsum("nd,nd->n", block, block))
+            if not is_exact and lengths[rows].max() >= INFINITE_HALF:
+                lengths[rows] = np.sqrt(np.einsum("nd,nd->n", *2 * [vectors[rows].astype(np.float32)]))
+    return lengths
 
 
 def convert_to_single(vectors: Floats | Halves) -> Floats:

@@ -122,7 +122,7 @@ RULES = (
         "Overall, the scene conveys a sense of calm.", "Men in overalls repair the lighting in the hall"),
 )  # fmt: skip
 TRIGGERS = frozenset().union(*(rule.triggers for rule in RULES))
-RULES_BY_TRIGGER = {word: [rule for rule in RULES if word in rule.triggers] for word in TRIGGERS}
+RULES_BY_TRIGGER = {word: [place for place, rule in enumerate(RULES) if word in rule.triggers] for word in TRIGGERS}
 _SYMBOL = re.compile(r"[<\[{`*#\\%]")
 _OPENINGS = frozenset(["in", "the", "this", "these"])
 
@@ -168,12 +168,8 @@ def choose_rules(caption: str, words: Sequence[str]) -> Sequence[DefectRule]:
     """The rules that are tried on a caption, in their order."""
     if _SYMBOL.search(caption):
         return RULES
-    triggers = TRIGGERS.intersection(words)
-    if not triggers:
-        return ()
-    if len(triggers) == 1:
-        return RULES_BY_TRIGGER[next(iter(triggers))]
-    return [rule for rule in RULES if not rule.triggers.isdisjoint(triggers)]
+    places = {place for word in TRIGGERS.intersection(words) for place in RULES_BY_TRIGGER[word]}
+    return [RULES[place] for place in sorted(places)]
 
 
 def find_loop(caption: str) -> str:

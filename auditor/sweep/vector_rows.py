@@ -17,11 +17,12 @@ from auditor.corpus.file_names import guess_media_kind
 from auditor.corpus.stored.vector_shard import ColumnRoles, StoredVectors, VectorShard, VectorStretch
 from auditor.sweep.caption_facts import describe_captions
 from auditor.sweep.caption_parts import iterate_sentence_ends
-from auditor.vectors import Bools, Halves, Ints, PartVectors, build_media_vectors
+from auditor.vectors import Bools, Halves, Ints, PartVectors, build_media_vectors, measure_lengths
 
 UID = r"^[0-9a-fA-F]{32}$"
 HEX = r"^[0-9a-fA-F]{32,}$"
 MISSING, OTHER_WIDTH, NOT_FINITE, ZERO = range(1, 5)  # why a vector is unusable
+UNIT_ERROR = 2.0**-12  # less than half the distance of two float16 numbers, relative to them
 SHORTEST_VECTOR = 1e-6  # length at which a vector still has a direction in float16
 
 Codes = npt.NDArray[np.int8]
@@ -41,18 +42,21 @@ class CheckedVectors:
 
 
 def check_vectors(stored: StoredVectors, dim: int) -> CheckedVectors:
-    values = stored.values.astype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        length = np.sqrt(np.einsum("nd,nd->n", values, values))
-    wrong = np.zeros(len(values), np.int8)
+    length = measure_lengths(stored.values)
+    wrong = np.zeros(len(length), np.int8)
     wrong[length < SHORTEST_VECTOR] = ZERO
     wrong[~np.isfinite(length)] = NOT_FINITE
     wrong[stored.widths != dim] = OTHER_WIDTH
     wrong[stored.widths == 0] = MISSING
     usable = wrong == 0
-    values /= np.where(usable, length, 1)[:, None]
-    values[~usable] = 0
-    return CheckedVectors(values.astype(np.float16), wrong, stored.widths)
+    # Of half precision, a vector of nearly unit length would be rounded back to its own numbers.
+    is_unit = (np.abs(length - 1) < UNIT_ERROR) & (stored.values.dtype == np.float16)
+    others = np.flatnonzero(usable & ~is_unit)
+    with np.errstate(over="ignore", invalid="ignore"):  # of unusable vectors
+        vectors = stored.values.astype(np.float16)
+    vectors[others] = stored.values[others].astype(np.float32) / length[others, None]
+    vectors[~usable] = 0
+    return CheckedVectors(vectors, wrong, stored.widths)
 
 
 def build_usable_column(vectors: Halves, ok: Bools) -> pa.Array:

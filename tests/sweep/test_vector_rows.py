@@ -39,6 +39,18 @@ def test_vectors_are_kept_at_unit_length_where_they_can_be_used(kind: type) -> N
     assert not column.values.to_numpy()[len(FINE) * DIM :].any()  # and nothing stands behind a null
 
 
+def test_vectors_of_nearly_unit_length_are_those_of_a_division() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(1500, 64)) * 10.0 ** generator.uniform(-5, 0, size=(1500, 64))
+    lengths = 1 + 10.0 ** generator.uniform(-7, -2, 1500)
+    halves = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) * lengths[:, None]).astype(np.float16)
+    single = halves.astype(np.float32)
+    expected = (single / np.sqrt(np.einsum("nd,nd->n", single, single))[:, None]).astype(np.float16)
+    checked = check_vectors(StoredVectors(halves, np.full(1500, 64)), 64)
+    assert np.array_equal(checked.vectors, expected) and not checked.wrong.any()
+    assert 100 < (expected == halves).all(axis=1).sum() < 1400
+
+
 def test_a_usable_vector_of_an_unusable_row_is_not_kept() -> None:
     checked = check_vectors(StoredVectors(np.array(FINE, np.float32), np.full(3, DIM)), DIM)
     column = build_usable_column(checked.vectors, np.array([True, False, True]))
