@@ -186,7 +186,8 @@ def test_reading_an_audit_imports_no_torch_no_ray_and_no_model() -> None:
 def test_processes_that_work_on_stored_vectors_import_no_torch() -> None:
     """Importing torch takes longer than many shards: prototypes are arrays there."""
     modules = (
-        "auditor.workers.process_pool, auditor.score.score, auditor.sweep.vector_sweep, auditor.faults.find_faults"
+        "auditor.workers.process_pool, auditor.score.score, auditor.sweep.vector_sweep, auditor.faults.find_faults, "
+        "auditor.run.run_audit"  # the process that starts them sweeps stored vectors while it imports torch
     )
     code = f"import sys, {modules}; assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)

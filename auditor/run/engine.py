@@ -7,19 +7,21 @@ is little of it; for an audit with LARGE embeddings, a pool of processes works o
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import Shard
 from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.score import score_if_needed
 from auditor.sweep.corpus_model import CorpusModel, fingerprint_sweep
-from auditor.sweep.sweep import Sweeper, find_finished_report
+from auditor.sweep.embeddings_writer import find_finished_report
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, Watch, count_errors
 from auditor.sweep.vector_sweep import StoredModel, VectorSweeper, count_stored_bytes, sweep_vectors
 from auditor.workers.process_pool import Engine, ProcessPool
-from model.backbone import Backbone
+
+if TYPE_CHECKING:
+    from auditor.sweep.sweep import Sweeper
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,8 +79,11 @@ class LocalEngine:
         return self.each(partial(score_if_needed, self.folder, context), shards)
 
 
-def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> Sweeper | VectorSweeper:
+def make_sweeper(model: CorpusModel, folder: Folder, config: SweepConfig) -> "Sweeper | VectorSweeper":
     if isinstance(model, StoredModel):
         return VectorSweeper(model, folder)
+    from auditor.sweep.sweep import Sweeper  # it imports torch, which stored embeddings need only later
+    from model.backbone import Backbone
+
     assert isinstance(model, Backbone)
     return Sweeper(model, folder, config)

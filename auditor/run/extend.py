@@ -37,7 +37,7 @@ from auditor.score.score import samples_file
 from auditor.score.score_config import ScoreConfig
 from auditor.score.statistics.growth import CorpusDrift, compare_means, compare_topics
 from auditor.sweep.corpus_model import fingerprint_sweep
-from auditor.sweep.sweep import find_finished_report
+from auditor.sweep.embeddings_writer import find_finished_report
 
 COMPARED = {
     "p_mismatch": "mismatched",

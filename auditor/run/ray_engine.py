@@ -31,7 +31,7 @@ from auditor.run.run_audit import DEFAULT_MODEL
 from auditor.score.corpus_statistics import ScoreContext
 from auditor.score.score import score_if_needed
 from auditor.sweep.corpus_model import CorpusModel
-from auditor.sweep.sweep import find_finished_report
+from auditor.sweep.embeddings_writer import find_finished_report
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport, Watch, count_errors
 from auditor.workers.blas_threads import use_one_blas_thread

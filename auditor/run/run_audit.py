@@ -7,8 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auditor.audit_folder.confirmed_places import ConfirmedPlaces, confirm_places
 from auditor.audit_folder.extra_columns import remove_shard_columns
@@ -23,17 +22,19 @@ from auditor.errors import AuditError, explain_interrupt
 from auditor.run.audit_config import AuditConfig
 from auditor.run.encoder_competence import warn_if_blind
 from auditor.run.engine import AuditEngine, LocalEngine
-from auditor.run.scoring import encode_captions, finish_manifest, save_audit_head, score_corpus, write_found_faults
+from auditor.run.scoring import choose_text_encoder, finish_manifest, save_audit_head, score_corpus, write_found_faults
 from auditor.score.calibration_groups import check_column
 from auditor.sweep.corpus_model import CorpusModel
 from auditor.sweep.distinct_uids import separate_shards
 from auditor.sweep.sampled_shards import draw_shards
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import find_stored_model, list_carried_names, publish_carried_columns
-from model.backbone import Backbone
-from model.checkpoint import LoadedModel, load_model, load_prototype_head
+from auditor.workers.background_work import import_in_background
 from model.model_names import BackboneError
-from model.prototypes import PrototypeHead
+
+if TYPE_CHECKING:
+    from model.checkpoint import LoadedModel
+    from model.prototypes import PrototypeHead
 
 DEFAULT_MODEL = "ViT-B-32@laion2b_s34b_b79k"
 FIXED_OPTIONS = (  # of a corpus, once its audit has begun
@@ -70,12 +71,14 @@ def run_audit(
     model, head = load_audit_model(config, corpus, device or config.device)
     with hold_folder_lock(folder), explain_interrupt(lambda: describe_progress(folder, len(corpus.shards))):
         manifest = begin_manifest(folder, corpus, model, config, sample)
+        if not model.encodes_media:  # scoring needs torch, whose import takes as long as the sweep of 30,000 vectors
+            import_in_background("auditor.score.fit_audit")
         engine = make_engine(folder, model, config)
         reports = separate_uids(folder, sweep_corpus(folder, corpus, engine, config, manifest), engine)
         account_for_shards(corpus, reports, manifest)
         manifest.state = "scoring"
         manifest.save(folder)
-        encode = partial(encode_captions, model) if isinstance(model, Backbone) else None
+        encode = choose_text_encoder(model)
         shards = list(manifest.shards)
         context = score_corpus(folder, shards, engine, head, manifest, config.score, config.quiet, encode)
         save_audit_head(folder, context.head, manifest)
@@ -106,7 +109,7 @@ def describe_progress(folder: Folder, shards: int) -> str:
     return f"{swept:,} of {shards:,} shards are swept and stay so: the same command again goes on from there"
 
 
-def load_audit_model(config: AuditConfig, corpus: Corpus, device: str) -> tuple[CorpusModel, PrototypeHead | None]:
+def load_audit_model(config: AuditConfig, corpus: Corpus, device: str) -> "tuple[CorpusModel, PrototypeHead | None]":
     """Load the model that encodes the corpus, and the PAU head that the user passed.
 
     A corpus of stored embeddings needs only the record of its model.
@@ -118,16 +121,20 @@ def load_audit_model(config: AuditConfig, corpus: Corpus, device: str) -> tuple[
     return stored, load_matching_head(config.model, stored.dim) if config.model else None
 
 
-def load_matching_head(checkpoint: str, dim: int) -> PrototypeHead:
+def load_matching_head(checkpoint: str, dim: int) -> "PrototypeHead":
     """Load a head for stored embeddings, whose model is unknown."""
+    from model.checkpoint import load_prototype_head
+
     head = load_prototype_head(checkpoint)
     if head.config.dim != dim:
         raise AuditError(f"{checkpoint} is a head for vectors of {head.config.dim} numbers, these have {dim}")
     return head
 
 
-def load_trained_model(config: AuditConfig, device: str) -> LoadedModel:
+def load_trained_model(config: AuditConfig, device: str) -> "LoadedModel":
     """Load the requested model; refuse random weights, with which nothing can be measured."""
+    from model.checkpoint import load_model
+
     try:
         loaded = load_model(config.model or DEFAULT_MODEL, device)
     except BackboneError as error:

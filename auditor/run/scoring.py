@@ -5,8 +5,9 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,19 +24,20 @@ from auditor.report.sampled_shares import estimate_intervals
 from auditor.run.engine import AuditEngine
 from auditor.schema import FLAG_THRESHOLD, FLAGS
 from auditor.score.corpus_statistics import ScoreContext, prepare_context
-from auditor.score.fit_audit import rebuild_head
 from auditor.score.pair_sample import NothingEncodedError
 from auditor.score.prototype_uncertainty import PrototypeBanks
 from auditor.score.score import samples_file
 from auditor.score.score_config import ScoreConfig
 from auditor.score.shard_priors import find_priors
 from auditor.score.vocabulary import EncodeText
+from auditor.sweep.corpus_model import CorpusModel
 from auditor.vectors import Floats
 from auditor.workers.blas_threads import use_one_blas_thread
 from auditor.workers.process_pool import SERIAL, Engine
-from model.backbone import Backbone
-from model.checkpoint import CONFIG, HEAD, load_prototype_head, save_checkpoint
-from model.prototypes import PrototypeHead
+
+if TYPE_CHECKING:
+    from model.backbone import Backbone
+    from model.prototypes import PrototypeHead
 
 
 @use_one_blas_thread()
@@ -43,7 +45,7 @@ def score_corpus(
     folder: Folder,
     shards: Sequence[str],
     engine: AuditEngine,
-    head: PrototypeHead | None,
+    head: "PrototypeHead | None",
     manifest: Manifest,
     config: ScoreConfig,
     quiet: bool,
@@ -91,7 +93,17 @@ def score_shards(
                 manifest.failed_shards.append({"shard": shard, "message": f"not scored: {failure}"})
 
 
-def encode_captions(backbone: Backbone, captions: Sequence[str], batch: int = 256) -> Floats:
+def choose_text_encoder(model: CorpusModel) -> EncodeText | None:
+    """The text tower that encodes words and examples; None for stored embeddings."""
+    if not model.encodes_media:
+        return None
+    from model.backbone import Backbone
+
+    assert isinstance(model, Backbone)
+    return partial(encode_captions, model)
+
+
+def encode_captions(backbone: "Backbone", captions: Sequence[str], batch: int = 256) -> Floats:
     batches = [captions[start : start + batch] for start in range(0, len(captions), batch)]
     vectors = [backbone.encode_texts(texts).float().cpu().numpy() for texts in batches]
     return np.concatenate([np.zeros((0, backbone.dim), np.float32), *vectors])
@@ -106,6 +118,9 @@ def describe_row_status(manifest: Manifest) -> str:
 
 def save_audit_head(folder: Folder, banks: PrototypeBanks, manifest: Manifest) -> None:
     """Write head/: the PAU head that scored the audit, to explain scores and to use elsewhere."""
+    from auditor.score.fit_audit import rebuild_head
+    from model.checkpoint import save_checkpoint
+
     spec, fingerprint = manifest.model["spec"], manifest.model["fingerprint"]
     with tempfile.TemporaryDirectory() as scratch:
         head = rebuild_head(banks)
@@ -115,7 +130,9 @@ def save_audit_head(folder: Folder, banks: PrototypeBanks, manifest: Manifest) -
                 local.write_bytes(file.read_bytes())
 
 
-def load_audit_head(folder: Folder) -> PrototypeHead:
+def load_audit_head(folder: Folder) -> "PrototypeHead":
+    from model.checkpoint import CONFIG, HEAD, load_prototype_head
+
     with tempfile.TemporaryDirectory() as scratch:
         for name in (CONFIG, HEAD):
             (Path(scratch) / name).write_bytes(folder.read_bytes(f"head/{name}"))

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from auditor.audit_folder.manifest import Manifest
 from auditor.corpus.open_corpus import Corpus, CorpusOptions, open_corpus
@@ -17,6 +17,9 @@ from auditor.sweep.sweep_config import SweepConfig
 from auditor.workers.fork_server import FORK_SERVER
 from model.model_names import check_model_name
 from model.pixels import DecodeLimits
+
+if TYPE_CHECKING:
+    from model.precision import Precision
 
 LIMITS = DecodeLimits()
 
@@ -38,21 +41,25 @@ class DecodeOptions:
     )
 
 
+NO_ENCODER = {"device": "cpu", "precision": "float32"}  # of stored embeddings: nobody has to ask torch for a GPU
 SETTINGS = (CorpusOptions, SweepConfig, DecodeOptions, ScoreConfig, AuditConfig)
 
 
 def start_audit(values: Mapping[str, Any], devices: str | None = None) -> Manifest:
     """Audit, resume or extend; missing values have their defaults."""
     corpus = open_inputs(values, [values.get("model")])
-    if devices is None and not isinstance(next(iter(corpus.shards), None), VectorShard):
+    if isinstance(next(iter(corpus.shards), None), VectorShard):
+        values = {**values, **NO_ENCODER}
+    elif devices is None:
         FORK_SERVER.prepare(exact=bool(values.get("exact_pixels")))  # both processes import torch at the same time
-    from auditor.run.device_engine import make_device_engine, parse_devices
     from auditor.run.extend import extend_audit
     from auditor.run.run_audit import run_audit
 
     run = extend_audit if values.get("extend") else run_audit
     if devices is None:
         return run(build_audit_config(values), corpus=corpus)
+    from auditor.run.device_engine import make_device_engine, parse_devices
+
     names = parse_devices(devices)
     config = build_audit_config({**values, "device": names[0]})
     return run(config, partial(make_device_engine, names), "cpu", corpus)
@@ -79,15 +86,22 @@ def build_limits(options: DecodeOptions) -> DecodeLimits:
     return DecodeLimits(options.max_pixels, options.max_bytes, seconds=options.timeout, memory=memory)
 
 
-def build_audit_config(values: Mapping[str, Any]) -> AuditConfig:
+def resolve_encoder(device: str, precision: str) -> tuple[str, "Precision"]:
+    """The device and the precision that `auto` stands for; torch, which knows its GPUs, is not imported for others."""
+    if (device, precision) == tuple(NO_ENCODER.values()):
+        return "cpu", "float32"
     from model.backbone import resolve_device
     from model.precision import resolve_precision
 
-    device = resolve_device(values.get("device", "auto"))
+    return (name := resolve_device(device)), resolve_precision(precision, name)
+
+
+def build_audit_config(values: Mapping[str, Any]) -> AuditConfig:
     decoding = DecodeOptions(**settings_in(DecodeOptions, values))
+    device, precision = resolve_encoder(values.get("device", "auto"), decoding.precision)
     sweep = SweepConfig(
         **settings_in(SweepConfig, values),
-        precision=resolve_precision(decoding.precision, device),
+        precision=precision,
         limits=build_limits(decoding),
     )
     return AuditConfig(

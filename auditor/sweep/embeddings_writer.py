@@ -16,6 +16,7 @@ from auditor.audit_folder import arrow_schema, extra_columns
 from auditor.audit_folder.checksum import CHECKSUM_KEY, EMPTY_CHECKSUM, write_checksum
 from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder, StorageError, describe_os_error
+from auditor.corpus.shard import Shard
 from auditor.errors import AuditorError
 from auditor.sweep.distinct_uids import DistinctUids
 from auditor.sweep.sweep_events import ShardReport, ShardStart, Watch, count_errors
@@ -30,6 +31,20 @@ class CountError(AuditorError):
 
 class DiscardedError(Exception):
     """Passes through the writing context so that nothing is published."""
+
+
+def find_finished_report(folder: Folder, shard: Shard, settings: str) -> ShardReport | None:
+    """The report of a shard that was swept before, from the same content and with the same settings."""
+    name = name_embeddings_file(shard.name)
+    metadata = folder.table_metadata(name)
+    try:
+        if metadata.get("settings") != settings or metadata.get("fingerprint") != shard.fingerprint():
+            return None
+    except (AuditorError, OSError):  # the shard is gone; sweeping it reports that
+        return None
+    if folder.local and folder.is_sound(name) is False:  # an object store has its own checksums
+        return None
+    return ShardReport(**json.loads(metadata["report"]))
 
 
 class EmbeddingsFile:

@@ -6,7 +6,6 @@ shards, so a shard's file does not depend on what was swept before it, in which 
 """
 
 import errno
-import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 
-from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.corpus_files import digest
 from auditor.corpus.sample import Kind, Problem, Sample, split_by_span
@@ -46,20 +44,6 @@ from model.backbone import Backbone
 AHEAD = 256 * 2**20  # bytes of decoded pixels that wait for the encoder
 OUTAGES = (errno.EBUSY, errno.EREMOTEIO)  # 503 and 500 of S3
 PUBLISHING = 2  # finished files that are moved to storage at once
-
-
-def find_finished_report(folder: Folder, shard: Shard, settings: str) -> ShardReport | None:
-    """The report of a shard that was swept before, from the same content and with the same settings."""
-    name = name_embeddings_file(shard.name)
-    metadata = folder.table_metadata(name)
-    try:
-        if metadata.get("settings") != settings or metadata.get("fingerprint") != shard.fingerprint():
-            return None
-    except (AuditorError, OSError):  # the shard is gone; sweeping it reports that
-        return None
-    if folder.local and folder.is_sound(name) is False:  # an object store has its own checksums
-        return None
-    return ShardReport(**json.loads(metadata["report"]))
 
 
 class Sweeper:

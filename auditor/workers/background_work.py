@@ -4,9 +4,11 @@ with open_background(engine) as (threads, engine):
     search = threads.submit(search_duplicates, folder, engine=engine)
 """
 
+import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from auditor.errors import AuditorError
@@ -14,6 +16,16 @@ from auditor.workers.process_pool import Engine
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def import_in_background(module: str) -> None:
+    """Import a module in a thread. Who imports it before it is there waits for it, and gets its error."""
+    threading.Thread(target=_import_quietly, args=(module,), name=f"import {module}").start()
+
+
+def _import_quietly(module: str) -> None:
+    with suppress(ImportError):
+        importlib.import_module(module)
 
 
 class StoppableEngine:

@@ -12,7 +12,8 @@ from auditor.audit_folder.folder import Folder
 from auditor.corpus.shard import OpenShard
 from auditor.corpus.tar_shard import TarShard
 from auditor.errors import AuditorError
-from auditor.sweep.sweep import Sweeper, find_finished_report
+from auditor.sweep.embeddings_writer import find_finished_report
+from auditor.sweep.sweep import Sweeper
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.sweep.sweep_events import ShardReport
 from model.backbone import Backbone

@@ -9,7 +9,7 @@ from auditor.audit_folder.embeddings import name_embeddings_file
 from auditor.audit_folder.folder import Folder
 from auditor.corpus.open_corpus import open_corpus
 from auditor.corpus.stored.vector_shard import VectorShard
-from auditor.sweep.sweep import find_finished_report
+from auditor.sweep.embeddings_writer import find_finished_report
 from auditor.sweep.sweep_events import ShardReport
 from auditor.sweep.vector_sweep import VectorSweeper, find_stored_model
 from tests.support.stored import write_datacomp

@@ -1,5 +1,6 @@
 """Work in threads gives its results to a block, and ends after an item if the block fails."""
 
+import importlib
 import time
 from pathlib import Path
 
@@ -7,11 +8,19 @@ import pytest
 
 from auditor.audit_folder.folder import Folder
 from auditor.score import corpus_statistics
-from auditor.workers.background_work import open_background
+from auditor.workers.background_work import import_in_background, open_background
 from auditor.workers.process_pool import SERIAL, Engine
 from tests.support.planted import make_embeddings, write_planted
 
 ITEMS = 1000
+
+
+def test_a_module_is_imported_behind_its_first_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_module_of_a_test.py").write_text("import time\ntime.sleep(0.2)\nvalue = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import_in_background("slow_module_of_a_test")
+    import_in_background("module_that_does_not_exist")  # its user gets the error, not the thread
+    assert importlib.import_module("slow_module_of_a_test").value == 3
 
 
 def test_a_block_gets_the_results_of_its_threads() -> None:
