@@ -152,7 +152,8 @@ class MemoryColumns:
         names = {column.lower() for column in (*WORDS, *self.plain, *FLAGS)}
         absent = {column.lower() for column in columns} - names | {"columns"}
         self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
-        self.absent_odd = absent - self.absent  # names that are not single words
+        self.absent -= {"end"}  # it also ends a CASE; the column of that name is always quoted, as END is reserved
+        self.absent_odd = {f'"{column}"' if column == "end" else column for column in absent - self.absent}
         self._lock = threading.Lock()
         self._known: OrderedDict[str, CachedAnswer[str]] = OrderedDict()  # condition: table of the places that meet it
         self._forgotten: deque[CachedAnswer[str]] = deque()
