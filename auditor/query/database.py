@@ -34,7 +34,7 @@ from auditor.query.sample_tables import (
     build_view_sql,
 )
 from auditor.query.sandbox import Limits, QueryError, Sandbox, quote_name
-from auditor.query.user_sql import close_condition, is_plain, reads_reviews
+from auditor.query.user_sql import close_condition, enclose_condition, is_plain, reads_reviews
 
 if TYPE_CHECKING:
     from auditor.query.sql_process import SqlPool
@@ -233,7 +233,10 @@ class AuditDatabase:
         return any(column.lower() in text for column in self.files.extra_columns)
 
     def where(self, condition: str | None) -> str:
-        """Return a user's condition as SQL that is safe to use in the auditor's own queries; TRUE if there is none."""
+        """Return a user's condition as SQL that is safe to use in the auditor's own queries; TRUE if there is none.
+
+        It may be NULL.
+        """
         if condition is not None and not isinstance(condition, str):
             raise QueryError(f"where is an SQL condition as text, not {type(condition).__name__}")
         if not condition or not condition.strip():
@@ -241,15 +244,16 @@ class AuditDatabase:
         try:
             closed, tree = close_condition(self.sandbox, condition)
             if is_plain(tree, {column.lower() for column in self.columns}):
-                return closed
+                return enclose_condition(condition)
             return self._matching.replace_condition(closed, reads_reviews(tree))
         except QueryError as error:
             raise QueryError(f"where: {error}") from None
 
     def check_condition(self, condition: str) -> str:
-        """Return a user's condition as one closed expression, to be part of a longer condition."""
+        """Return a user's condition as one closed expression, to be part of a longer condition; it may be NULL."""
         try:
-            return close_condition(self.sandbox, condition)[0]
+            close_condition(self.sandbox, condition)
+            return enclose_condition(condition)
         except QueryError as error:
             raise QueryError(f"where: {error}") from None
 
