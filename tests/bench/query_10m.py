@@ -46,7 +46,7 @@ def ours(task: str, path: str, out: str) -> int:
 
 def read_kept(path: str) -> int:
     """Decode the exported columns of the rows that the filter keeps with the same engine; returns their number."""
-    from auditor.audit_folder.audit_files import find_empty_columns
+    from auditor.keep.export import find_empty_columns
     from auditor.keep.kept_rows import KeptRows
     from auditor.query.database import AuditDatabase
     from auditor.query.rules import Rules
@@ -54,7 +54,7 @@ def read_kept(path: str) -> int:
 
     with AuditDatabase(path) as database:
         kept = KeptRows(database, Rules.of(**RULES))
-        empty = find_empty_columns(database.files)
+        empty = find_empty_columns(database)
         columns = ", ".join(f"count({quote_name(column)})" for column in database.columns if column not in empty)
         query = f"SELECT count(*) AS n, {columns} FROM reviewed AS samples WHERE {kept.condition}"
         found: int = database.rows(query)[0]["n"]
