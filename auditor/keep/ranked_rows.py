@@ -88,7 +88,7 @@ def find_top_condition(
     if last["tie"] is not None:
         better_tie, tie = "<" if ties in HIGH_IS_SUSPICIOUS else ">", f"CAST('{last['tie']!r}' AS FLOAT)"
         among = f"({ties} {better_tie} {tie} OR ({ties} = {tie} AND {among}))"
-    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
+    return f"coalesce(if({column} = {cut}, {among}, {column} {better} {cut}), FALSE)"  # ties are tried only at the cut
 
 
 def is_number(data_type: pa.DataType) -> bool:
