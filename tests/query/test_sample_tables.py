@@ -78,7 +78,7 @@ def test_only_what_needs_them_asks_the_files(held: Audit) -> None:
     assert held.database.table("mismatch AND kind = 'image'") == "in_memory AS samples"
     assert held.database.table("contains(lower(caption), 'dog')") == "in_memory AS samples"
     assert held.database.table("CASE WHEN mismatch THEN 1 END") == "in_memory AS samples"
-    for wide in ("samples.\"end\" > 3", "media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
+    for wide in ('samples."end" > 3', "media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
         assert held.database.table(wide) == "measured AS samples"
     assert held.database.table("review = 'bad'") == "reviewed AS samples"
 
