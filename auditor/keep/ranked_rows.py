@@ -92,7 +92,7 @@ def find_top_condition(
 
 
 def is_number(data_type: pa.DataType) -> bool:
-    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_boolean(data_type)
+    return any(test(data_type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean))
 
 
 def find_cut_value(values: pa.ChunkedArray, place: int) -> str:

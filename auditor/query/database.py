@@ -27,9 +27,11 @@ from auditor.query.rules import override_thresholds
 from auditor.query.sample_tables import (
     IN_MEMORY,
     MOST_ROWS,
+    TABLE_NAME,
     CachedAnswer,
     MatchingRows,
     MemoryColumns,
+    StoredRows,
     build_extended_sql,
     build_view_sql,
 )
@@ -184,6 +186,16 @@ class AuditDatabase:
     def rows(self, sql: str) -> list[dict[str, Any]]:
         self._matching.make_tables(sql)
         return self.sandbox.rows(sql)
+
+    @cached_property
+    def _stored(self) -> StoredRows:
+        return StoredRows(self.files, self.view(extended=True))
+
+    def stored_rows(self, name: str, sql: str) -> list[dict[str, Any]]:
+        """Like `rows`, for a costly query over all rows in the files; see StoredRows."""
+        if IN_MEMORY in sql or self.names_review(sql) or TABLE_NAME.search(sql):
+            return self.rows(sql)
+        return self._stored.fetch(name, sql, lambda: self.rows(sql))
 
     def value(self, sql: str) -> Any:
         """Return the first value of the first row of a query of the auditor's own."""

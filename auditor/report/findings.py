@@ -172,9 +172,10 @@ def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[R
     source = database.placed_table(mask, order)
     place = "{'sort': rule_order, 'file': file, 'file_row_number': file_row_number}"
     # Rows without a defect are left out of the examples, not by WHERE: DuckDB would compute the mask there once more.
-    groups = database.rows(
+    groups = database.stored_rows(
+        "findings",
         f"SELECT rule_mask AS mask, count(*) AS n, min({place}, {EXAMPLES}) FILTER (rule_mask <> 0) AS places FROM "
-        f"(SELECT *, {order} AS rule_order FROM (SELECT *, {mask} AS rule_mask FROM {source})) GROUP BY rule_mask"
+        f"(SELECT *, {order} AS rule_order FROM (SELECT *, {mask} AS rule_mask FROM {source})) GROUP BY rule_mask",
     )
     counts = [RuleRows() for _ in rules]
     for group in groups:
