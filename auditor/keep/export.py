@@ -99,7 +99,7 @@ def find_empty_columns(database: AuditDatabase) -> set[str]:
     empty = list(database.files.columns)
     for files in (database.files.only([0]), database.files):
         counts = ", ".join(f"count({name}) AS {name}" for name in map(quote_name, empty)) or "0"
-        row = database.rows(f"SELECT {counts} FROM ({build_source_sql(files)})")[0]
+        row = database.stored_rows("values", f"SELECT {counts} FROM ({build_source_sql(files)})")[0]
         empty = [column for column in empty if not row[column]]
     return set(empty)
 

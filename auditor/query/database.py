@@ -82,7 +82,7 @@ class AuditDatabase:
     def _check_probabilities(self) -> None:
         """Refuse a p_mismatch that is no probability. A remote audit is not read for that."""
         wrong = "SELECT coalesce(bool_or(NOT p_mismatch BETWEEN 0 AND 1), FALSE) AS wrong FROM measured"
-        if self.files.folder.local and self.sandbox.value(wrong):
+        if self.files.folder.local and self.stored_rows("probabilities", wrong)[0]["wrong"]:
             self.close()
             raise AuditError(
                 f"{self.path} is damaged: p_mismatch has values outside 0 to 1; `auditor score` computes it again"

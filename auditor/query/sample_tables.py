@@ -125,7 +125,7 @@ PLACE = ", ".join(f"CAST({column} AS INTEGER) AS {column}" for column in ("file"
 REMEMBERED = 6  # conditions; the tables of as many older ones stay, and those that a thread may still read
 LAST_READ = 3  # tables that a thread asked for last: its query may not have run yet
 
-LEAST_SECONDS = 0.2  # of a query whose rows are stored
+LEAST_SECONDS = 0.1  # of a query whose rows are stored
 STORED_SHAPE = CompleteShape(version=str, rows=[dict])
 
 T = TypeVar("T")
@@ -149,8 +149,8 @@ class CachedAnswer(Generic[T]):
 class StoredRows:
     """Rows of costly queries over a whole local audit, stored for this user until a file of the audit changes.
 
-    They belong to their SQL and to the path, size and modification time of each file. They are in the user's state
-    folder and not in the audit, which may come from a stranger.
+    They belong to their SQL and to the path, size and times of each file; no program can set the time of the last
+    change (ctime) back. They are in the user's state folder and not in the audit, which may come from a stranger.
     """
 
     def __init__(self, files: AuditFiles, view: str) -> None:
@@ -181,7 +181,7 @@ class StoredRows:
         """What identifies the content of each file; empty if one is missing."""
         with suppress(OSError):
             files = [(path, os.stat(path)) for path in self._files.readable]
-            return [f"{path} {facts.st_size} {facts.st_mtime_ns}" for path, facts in files]
+            return [f"{path} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}" for path, facts in files]
         return []
 
 
