@@ -4,14 +4,11 @@ An unfinished audit has shards that are swept but not scored; readers show their
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from auditor.audit_folder.correction import apply_correction, read_correction
 from auditor.audit_folder.extra_columns import ColumnSource, find_column_sources
@@ -120,30 +117,6 @@ def read_file_columns(folder: Folder, name: str) -> tuple[str, ...]:
         return tuple(folder.table_schema(name).names)
     except (OSError, pa.ArrowException) as error:
         raise AuditError(f"{folder.path(name)} cannot be read: {' '.join(str(error).split())}") from None
-
-
-def find_empty_columns(files: AuditFiles) -> set[str]:
-    """Return the stored columns that have no value in any row, by the null counts that Parquet files state."""
-    empty = set(files.columns)
-
-    def discard_filled(address: str) -> None:
-        folder = files.folder
-        file = nullcontext(address) if folder.local else folder.fs.open(address, "rb")
-        with folder.reading("/".join(address.rsplit("/", 2)[1:])), file as source:
-            metadata = pq.read_metadata(source)
-        places = {name: place for place, name in enumerate(metadata.schema.names)}
-        for column in empty & places.keys():
-            if not has_only_nulls(metadata, places[column]):
-                empty.discard(column)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(discard_filled, files.all))  # re-raises the exceptions of threads
-    return empty
-
-
-def has_only_nulls(metadata: pq.FileMetaData, column: int) -> bool:
-    chunks = (metadata.row_group(group).column(column) for group in range(metadata.num_row_groups))
-    return all((s := chunk.statistics) and s.has_null_count and s.null_count == chunk.num_values for chunk in chunks)
 
 
 def list_audit_notes(files: AuditFiles) -> list[str]:

@@ -16,7 +16,7 @@ from auditor.audit_folder.folder import Folder, StorageError
 from auditor.audit_folder.json_validation import CompleteShape, read_valid_json
 from auditor.errors import AuditError
 
-_ID = re.compile(r"[0-9a-f]{32}")
+AUDIT_ID = re.compile(r"[0-9a-f]{32}")
 SHAPE = CompleteShape(roots=[str], follow_links=bool, model=str)
 
 
@@ -34,7 +34,7 @@ def find_state_folder() -> Folder:
 
 def read_confirmed_places(audit_id: Any) -> ConfirmedPlaces:
     """Return what the user has confirmed about an audit; nothing if it is not theirs."""
-    if isinstance(audit_id, str) and _ID.fullmatch(audit_id):
+    if isinstance(audit_id, str) and AUDIT_ID.fullmatch(audit_id):
         with suppress(FileNotFoundError, AuditError, RuntimeError):  # RuntimeError: no home folder
             stored = read_valid_json(find_state_folder(), f"{audit_id}.json", SHAPE, "")
             return ConfirmedPlaces(tuple(stored["roots"]), stored["follow_links"], stored["model"])
@@ -53,6 +53,6 @@ def choose_audit_model(manifest: Mapping[str, Any], model: str | None = None) ->
 
 def confirm_places(audit_id: Any, places: ConfirmedPlaces) -> None:
     """Remember what the user has said; without a writable home folder, they say it each time."""
-    if isinstance(audit_id, str) and _ID.fullmatch(audit_id) and places != read_confirmed_places(audit_id):
+    if isinstance(audit_id, str) and AUDIT_ID.fullmatch(audit_id) and places != read_confirmed_places(audit_id):
         with suppress(StorageError, OSError, RuntimeError):
             find_state_folder().write_json(f"{audit_id}.json", asdict(places))

@@ -221,7 +221,8 @@ class Folder:
         staging = os.path.dirname(target) if self.local else tempfile.gettempdir()
         temporary, handle = f"{staging}/{TEMPORARY}{uuid.uuid4().hex[:12]}", -1  # named first: an interrupt finds it
         try:
-            self.fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+            make_folders = os.makedirs if self.local else self.fs.makedirs  # `fs` imports fsspec
+            make_folders(target.rsplit("/", 1)[0], exist_ok=True)
             if staging not in _SWEPT:
                 _SWEPT.add(staging)
                 remove_abandoned_files(staging)

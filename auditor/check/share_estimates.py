@@ -155,5 +155,7 @@ def estimate_change(database: AuditDatabase, baseline: AuditDatabase, limit: Bud
 
 def fetch_marked_keys(database: AuditDatabase, limit: BudgetLimit, identity: str) -> tuple[Any, Any]:
     rows, hit = database.where(limit.among), database.where(build_share_condition(database, limit))
-    table = database.run(f"SELECT {identity} AS k, {hit} AS hit FROM {database.table(rows, hit)} WHERE {rows}")
+    table = database.run(
+        f"SELECT {identity} AS k, coalesce({hit}, FALSE) AS hit FROM {database.table(rows, hit)} WHERE {rows}"
+    )
     return table["k"].to_numpy(), table["hit"].to_numpy()

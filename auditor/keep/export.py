@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from auditor.audit_folder.audit_files import find_empty_columns
 from auditor.audit_folder.folder import Folder
 from auditor.audit_folder.hub import HUB, stage_upload
 from auditor.keep.export_shards import export_shards
@@ -36,6 +35,9 @@ from auditor.keep.export_target import (
     parse_target_form,
 )
 from auditor.keep.kept_rows import MEDIUM, KeptRows
+from auditor.query.database import AuditDatabase
+from auditor.query.sample_tables import build_source_sql
+from auditor.query.sandbox import quote_name
 from auditor.terminal import neutralize_formula
 
 SHARD_SIZE = 10_000
@@ -85,11 +87,21 @@ def write_filled_columns(subset: KeptRows, folder: Folder, name: str) -> ExportR
 
     The file's metadata names them (`empty_columns`). All exports of an audit have the same columns, whatever they keep.
     """
-    empty = find_empty_columns(subset.database.files)
+    empty = find_empty_columns(subset.database)
     empty_columns = tuple(column for column in subset.columns if column in empty and not subset.changes.select(column))
     columns = [column for column in subset.columns if column not in empty_columns]
     rows = copy_to_parquet(subset, folder, name, subset.select_sql(columns), ", ".join(empty_columns))
     return ExportResult("", "parquet", rows, 0, rows, subset.change_counts, empty_columns)
+
+
+def find_empty_columns(database: AuditDatabase) -> set[str]:
+    """Return the stored columns that have no value in any row. Only those without one in the first file are read."""
+    empty = list(database.files.columns)
+    for files in (database.files.only([0]), database.files):
+        counts = ", ".join(f"count({name}) AS {name}" for name in map(quote_name, empty)) or "0"
+        row = database.stored_rows("values", f"SELECT {counts} FROM ({build_source_sql(files)})")[0]
+        empty = [column for column in empty if not row[column]]
+    return set(empty)
 
 
 def write_uid_array(subset: KeptRows, folder: Folder, name: str) -> int:

@@ -13,12 +13,13 @@ import math
 import numpy as np
 import pyarrow as pa
 
+from auditor.audit_folder.column_numbers import read_numbers
 from auditor.keep.caption_changes import CaptionChanges
 from auditor.keep.diverse_rows import choose_diverse_rows
 from auditor.query.database import AuditDatabase
 from auditor.query.rules import PerMedium, RuleError, Rules, parse_number, parse_share
 from auditor.query.sample_tables import ROW_HASH
-from auditor.query.sandbox import QueryError, quote_literal
+from auditor.query.sandbox import QueryError
 from auditor.schema import COLUMNS, HIGH_IS_SUSPICIOUS, build_order_clause
 from auditor.vectors import Ints
 
@@ -68,14 +69,17 @@ def find_top_condition(
     """
     column = database.column(rank_column)
     ties = "" if media or rank_column not in COLUMNS else COLUMNS[rank_column].tie_breaker
-    total = database.rows(f"SELECT count(*) AS n FROM {usable}")[0]["n"]
+    if not is_number(database.run(f"SELECT {column} FROM {usable} LIMIT 0").schema.types[0]):
+        raise QueryError("keep_top needs a column of numbers")
+    values = database.run(f"SELECT {column} FROM {usable}").column(0)
+    total = len(values)
     count = share if isinstance(share, int) else round(share * total)
     if count >= total:
         return f"{column} IS NOT NULL"
     if count < 1:
         return "FALSE"
     better, order = ("<", "ASC") if rank_column in HIGH_IS_SUSPICIOUS else (">", "DESC")
-    cut = find_cut_value(database, usable, column, order, count, total)
+    cut = find_cut_value(values, count - 1 if order == "ASC" else total - count)
     ahead = database.rows(f"SELECT count(*) AS n FROM {usable} AND {column} {better} {cut}")[0]["n"]
     tie_order = f"{build_order_clause(ties, suspicious_first=False)}, " if ties else ""
     chosen = f"{ties or 'NULL'} AS tie, uid_order FROM {usable} AND {column} = {cut}"
@@ -84,21 +88,19 @@ def find_top_condition(
     if last["tie"] is not None:
         better_tie, tie = "<" if ties in HIGH_IS_SUSPICIOUS else ">", f"CAST('{last['tie']!r}' AS FLOAT)"
         among = f"({ties} {better_tie} {tie} OR ({ties} = {tie} AND {among}))"
-    return f"coalesce({column} {better} {cut} OR ({column} = {cut} AND {among}), FALSE)"
+    return f"coalesce(if({column} = {cut}, {among}, {column} {better} {cut}), FALSE)"  # ties are tried only at the cut
 
 
-def find_cut_value(database: AuditDatabase, usable: str, column: str, order: str, count: int, total: int) -> str:
-    """The exact value of the last row that is kept, as SQL."""
-    place = (count if order == "ASC" else total - count + 1) / total
-    # quantile_disc(p) is the smallest value with at least p * n values at or below it; half a row avoids rounding
-    table = database.run(
-        f"SELECT quantile_disc({column}, {place - 0.5 / total!r}) AS cut, any_value(typeof({column})) AS type "
-        f"FROM {usable}"
-    )
-    value, sql_type = table["cut"][0].as_py(), table["type"][0].as_py()
-    if isinstance(value, str):
-        raise QueryError("keep_top needs a column of numbers")
-    return f"CAST({quote_literal(repr(value) if isinstance(value, float) else value)} AS {sql_type})"
+def is_number(data_type: pa.DataType) -> bool:
+    return any(test(data_type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean))
+
+
+def find_cut_value(values: pa.ChunkedArray, place: int) -> str:
+    """The value at a place of the ascending order, as SQL. NumPy takes half the time of DuckDB's quantile_disc."""
+    numbers = read_numbers(values.cast(pa.int8()) if pa.types.is_boolean(values.type) else values)
+    cut = np.partition(numbers, place)[place].item()
+    sql_type = {pa.float32(): "FLOAT", pa.float64(): "DOUBLE"}.get(values.type, "BIGINT")
+    return f"CAST('{cut!r}' AS {sql_type})"
 
 
 def build_last_clause(database: AuditDatabase, rules: Rules, other_rules: str, changes: CaptionChanges) -> str:

@@ -27,14 +27,16 @@ from auditor.query.rules import override_thresholds
 from auditor.query.sample_tables import (
     IN_MEMORY,
     MOST_ROWS,
+    TABLE_NAME,
     CachedAnswer,
     MatchingRows,
     MemoryColumns,
+    StoredRows,
     build_extended_sql,
     build_view_sql,
 )
 from auditor.query.sandbox import Limits, QueryError, Sandbox, quote_name
-from auditor.query.user_sql import close_condition, is_plain, reads_reviews
+from auditor.query.user_sql import close_condition, enclose_condition, is_plain, reads_reviews
 
 if TYPE_CHECKING:
     from auditor.query.sql_process import SqlPool
@@ -80,7 +82,7 @@ class AuditDatabase:
     def _check_probabilities(self) -> None:
         """Refuse a p_mismatch that is no probability. A remote audit is not read for that."""
         wrong = "SELECT coalesce(bool_or(NOT p_mismatch BETWEEN 0 AND 1), FALSE) AS wrong FROM measured"
-        if self.files.folder.local and self.sandbox.value(wrong):
+        if self.files.folder.local and self.stored_rows("probabilities", wrong)[0]["wrong"]:
             self.close()
             raise AuditError(
                 f"{self.path} is damaged: p_mismatch has values outside 0 to 1; `auditor score` computes it again"
@@ -185,6 +187,16 @@ class AuditDatabase:
         self._matching.make_tables(sql)
         return self.sandbox.rows(sql)
 
+    @cached_property
+    def _stored(self) -> StoredRows:
+        return StoredRows(self.files, self.view(extended=True))
+
+    def stored_rows(self, name: str, sql: str) -> list[dict[str, Any]]:
+        """Like `rows`, for a costly query over all rows in the files; see StoredRows."""
+        if IN_MEMORY in sql or self.names_review(sql) or TABLE_NAME.search(sql):
+            return self.rows(sql)
+        return self._stored.fetch(name, sql, lambda: self.rows(sql))
+
     def value(self, sql: str) -> Any:
         """Return the first value of the first row of a query of the auditor's own."""
         self._matching.make_tables(sql)
@@ -233,7 +245,10 @@ class AuditDatabase:
         return any(column.lower() in text for column in self.files.extra_columns)
 
     def where(self, condition: str | None) -> str:
-        """Return a user's condition as SQL that is safe to use in the auditor's own queries; TRUE if there is none."""
+        """Return a user's condition as SQL that is safe to use in the auditor's own queries; TRUE if there is none.
+
+        It may be NULL.
+        """
         if condition is not None and not isinstance(condition, str):
             raise QueryError(f"where is an SQL condition as text, not {type(condition).__name__}")
         if not condition or not condition.strip():
@@ -241,15 +256,16 @@ class AuditDatabase:
         try:
             closed, tree = close_condition(self.sandbox, condition)
             if is_plain(tree, {column.lower() for column in self.columns}):
-                return closed
+                return enclose_condition(condition)
             return self._matching.replace_condition(closed, reads_reviews(tree))
         except QueryError as error:
             raise QueryError(f"where: {error}") from None
 
     def check_condition(self, condition: str) -> str:
-        """Return a user's condition as one closed expression, to be part of a longer condition."""
+        """Return a user's condition as one closed expression, to be part of a longer condition; it may be NULL."""
         try:
-            return close_condition(self.sandbox, condition)[0]
+            close_condition(self.sandbox, condition)
+            return enclose_condition(condition)
         except QueryError as error:
             raise QueryError(f"where: {error}") from None
 

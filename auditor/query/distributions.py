@@ -173,10 +173,12 @@ def compute_histograms_and_densities(
     sets = ", ".join(f"(x, {part})" if i % 2 else f"({part})" for i, part in enumerate(parts))
     bins_sql = ", ".join([f"{x_bin} AS x", *(f"{sql} AS {part}" for part, (sql, _) in zip(parts, axes, strict=True))])
     names = ", ".join(parts)  # each grouping set has one of them
-    counts = database.run(
+    rows = database.stored_rows(
+        "densities",
         f"SELECT x, coalesce({names}) AS bin, grouping({names}) AS others, count(*) AS n "
-        f"FROM (SELECT {bins_sql} FROM {database.table(bins_sql)}) GROUP BY GROUPING SETS ({sets}) ORDER BY others"
+        f"FROM (SELECT {bins_sql} FROM {database.table(bins_sql)}) GROUP BY GROUPING SETS ({sets}) ORDER BY others",
     )
+    counts = pa.Table.from_pylist(rows, pa.schema([(name, pa.int64()) for name in ("x", "bin", "others", "n")]))
     absent_parts = read_numbers(counts["others"])  # one bit for each part that the set lacks, the first part highest
     sets_of_parts = 2 ** len(parts) - 1 - 2 ** np.arange(len(parts))[::-1]
     starts, ends = (np.searchsorted(absent_parts, sets_of_parts, side).tolist() for side in ("left", "right"))

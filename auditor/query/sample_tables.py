@@ -8,18 +8,26 @@ a column which is not in memory (keys, paths) reads the files.
 import hashlib
 import itertools
 import json
+import os
 import re
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from auditor.audit_folder.audit_files import AuditFiles, get_shard_name
+from auditor.audit_folder.confirmed_places import AUDIT_ID, find_state_folder
 from auditor.audit_folder.correction import build_corrected_sql
 from auditor.audit_folder.extra_columns import RESERVED, ColumnSource
 from auditor.audit_folder.extra_columns import SQL_TYPES as EXTRA_TYPES
+from auditor.audit_folder.json_validation import CompleteShape, read_valid_json
+from auditor.errors import AuditorError
 from auditor.query.rules import build_flag_sql
 from auditor.query.sandbox import Sandbox, quote_literal, quote_name
 from auditor.schema import COLUMNS, FLAGS, STORED
@@ -117,7 +125,11 @@ PLACE = ", ".join(f"CAST({column} AS INTEGER) AS {column}" for column in ("file"
 REMEMBERED = 6  # conditions; the tables of as many older ones stay, and those that a thread may still read
 LAST_READ = 3  # tables that a thread asked for last: its query may not have run yet
 
+LEAST_SECONDS = 0.1  # of a query whose rows are stored
+STORED_SHAPE = CompleteShape(version=str, rows=[dict])
+
 T = TypeVar("T")
+Row = dict[str, Any]
 
 
 class CachedAnswer(Generic[T]):
@@ -132,6 +144,45 @@ class CachedAnswer(Generic[T]):
             if not self.answers:
                 self.answers.append(compute())
             return self.answers[0]
+
+
+class StoredRows:
+    """Rows of costly queries over a whole local audit, stored for this user until a file of the audit changes.
+
+    They belong to their SQL and to the path, size and times of each file; no program can set the time of the last
+    change (ctime) back. They are in the user's state folder and not in the audit, which may come from a stranger.
+    """
+
+    def __init__(self, files: AuditFiles, view: str) -> None:
+        self._files, self._view = files, view
+
+    def fetch(self, name: str, sql: str, compute: Callable[[], list[Row]]) -> list[Row]:
+        audit_id = str(self._files.manifest.get("id"))
+        if not (self._files.folder.local and AUDIT_ID.fullmatch(audit_id) and self._file_facts):
+            return compute()
+        file, version = f"{audit_id}.{name}.json", self._digest(sql)
+        with suppress(OSError, AuditorError, RuntimeError):  # RuntimeError: no home folder
+            stored = read_valid_json(find_state_folder(), file, STORED_SHAPE, "")
+            if stored["version"] == version:
+                return list(stored["rows"])
+        started = time.monotonic()
+        rows = compute()
+        if time.monotonic() - started >= LEAST_SECONDS:
+            with suppress(OSError, AuditorError, RuntimeError, ValueError):  # ValueError: not a number
+                find_state_folder().write_json(file, {"version": version, "rows": rows})
+        return rows
+
+    def _digest(self, sql: str) -> str:
+        facts = [duckdb.__version__, self._view, sql, *self._file_facts]
+        return hashlib.blake2b("\n".join(facts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+    @cached_property
+    def _file_facts(self) -> list[str]:
+        """What identifies the content of each file; empty if one is missing."""
+        with suppress(OSError):
+            files = [(path, os.stat(path)) for path in self._files.readable]
+            return [f"{path} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}" for path, facts in files]
+        return []
 
 
 class MemoryColumns:
@@ -152,7 +203,8 @@ class MemoryColumns:
         names = {column.lower() for column in (*WORDS, *self.plain, *FLAGS)}
         absent = {column.lower() for column in columns} - names | {"columns"}
         self.absent = {column for column in absent if re.fullmatch(r"\w+", column)}
-        self.absent_odd = absent - self.absent  # names that are not single words
+        self.absent -= {"end"}  # it also ends a CASE; the column of that name is always quoted, as END is reserved
+        self.absent_odd = {f'"{column}"' if column == "end" else column for column in absent - self.absent}
         self._lock = threading.Lock()
         self._known: OrderedDict[str, CachedAnswer[str]] = OrderedDict()  # condition: table of the places that meet it
         self._forgotten: deque[CachedAnswer[str]] = deque()

@@ -115,7 +115,7 @@ class Sandbox:
         settings["lock_configuration"] = True
         try:
             for setting, value in settings.items():
-                self._connection.execute(f"SET {setting} = {quote_literal(value)}")
+                self._connection.execute(f"SET GLOBAL {setting} = {quote_literal(value)}")  # cursors inherit
         except duckdb.OutOfMemoryException:
             raise limits.memory_error() from None
         except duckdb.Error as error:

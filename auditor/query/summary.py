@@ -162,10 +162,11 @@ def add_media_without_first_caption(database: AuditDatabase, usable: list[dict[s
 
 def summarize_audit(database: AuditDatabase) -> Summary:
     flags = ", ".join(f"count(*) FILTER ({flag}) AS {flag}" for flag in FLAGS)
-    groups = database.rows(
+    groups = database.stored_rows(
+        "summary",
         "SELECT status, kind, count(*) AS n, count(*) FILTER (coalesce(caption_index, 0) = 0) AS media, "
         f"{flags}, count(time_shift) AS timed, {build_ranges_sql(HEADLINES)} "
-        "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind"
+        "FROM measured GROUP BY status, kind ORDER BY n DESC, status, kind",
     )
     database.cached("ranges", lambda: merge_ranges(groups, HEADLINES))  # find_value_range uses them
     status = Counter[str]()

@@ -65,6 +65,14 @@ def close_condition(sandbox: Sandbox, condition: str) -> tuple[str, Node]:
         raise QueryError("is nested too deeply") from None
 
 
+def enclose_condition(condition: str) -> str:
+    """Return a condition that `close_condition` accepts as one expression whose value may be NULL.
+
+    Without a coalesce, DuckDB lets a scan skip rows by single terms of an AND, and tries the costly terms on the rest.
+    """
+    return f"(\n{condition}\n)"
+
+
 def parse_select(sandbox: Sandbox, sql: str) -> Node:
     """Return the syntax tree of the one SELECT in `sql`."""
     if len(sql) > LONGEST_SQL:

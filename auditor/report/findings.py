@@ -168,14 +168,14 @@ def add_intervals(database: AuditDatabase, findings: list[Finding]) -> list[Find
 def count_rule_rows(database: AuditDatabase, rules: list[FindingRule]) -> list[RuleRows]:
     """Count the rows of each rule in one pass: rows are grouped by the set of rules that they meet."""
     mask = build_mask_sql(database, rules)
-    cases = (f"WHEN rule_mask & {1 << number} <> 0 THEN {build_order_sql(rule)}" for number, rule in enumerate(rules))
-    order = f"CASE {' '.join(cases)} END"
+    order = build_mask_order_sql(rules)
     source = database.placed_table(mask, order)
     place = "{'sort': rule_order, 'file': file, 'file_row_number': file_row_number}"
-    # The conditions are not repeated in a WHERE clause: trying them there takes as long as everything else.
-    groups = database.rows(
-        f"SELECT rule_mask AS mask, count(*) AS n, min({place}, {EXAMPLES}) AS places FROM (SELECT *, {order} AS "
-        f"rule_order FROM (SELECT *, {mask} AS rule_mask FROM {source}) WHERE rule_mask <> 0) GROUP BY rule_mask"
+    # Rows without a defect are left out of the examples, not by WHERE: DuckDB would compute the mask there once more.
+    groups = database.stored_rows(
+        "findings",
+        f"SELECT rule_mask AS mask, count(*) AS n, min({place}, {EXAMPLES}) FILTER (rule_mask <> 0) AS places FROM "
+        f"(SELECT *, {order} AS rule_order FROM (SELECT *, {mask} AS rule_mask FROM {source})) GROUP BY rule_mask",
     )
     counts = [RuleRows() for _ in rules]
     for group in groups:
@@ -199,6 +199,16 @@ def build_mask_sql(database: AuditDatabase, rules: list[FindingRule]) -> str:
         bit = f"CASE WHEN {condition} THEN {1 << number}::BIGINT ELSE 0 END"
         (usable if rule.usable and rule.name not in FAULT_TITLES else others).append(bit)
     return f"CASE WHEN status = 'ok' THEN {' | '.join(usable)} ELSE 0 END | {' | '.join(others)}"
+
+
+def build_mask_order_sql(rules: list[FindingRule]) -> str:
+    """The order of a row among those with the same mask, by its first rule; rules with one order share a case."""
+    bits: dict[str, int] = {}
+    for number, rule in enumerate(rules):
+        order = build_order_sql(rule)
+        bits[order] = bits.get(order, 0) | 1 << number
+    cases = (f"WHEN rule_mask & -rule_mask & {mask} <> 0 THEN {order}" for order, mask in bits.items())
+    return f"CASE WHEN rule_mask = 0 THEN NULL {' '.join(cases)} END"
 
 
 def build_order_sql(rule: FindingRule) -> str:

@@ -13,6 +13,7 @@ from auditor.keep.subset_drift import Drift, measure_subset_drift
 from auditor.keep.thresholds import ThresholdError, choose_cut, compute_cuts, count_pairs
 from auditor.keep.uncertainty_cuts import UncertaintyCut, choose_uncertainty_cut, measure_limits
 from auditor.query.distributions import cache_ranges, compute_histogram
+from auditor.query.row_queries import has_several_captions
 from auditor.query.rules import Rules
 from auditor.query.sandbox import QueryError
 from auditor.report.charts import draw_grouped_columns, draw_histogram
@@ -168,7 +169,8 @@ def show_downloads(rules: Rules, effects: RuleEffects) -> None:
         make_file = partial(make_subset_file, database, rules)
         st.download_button("Download the subset (DataComp .npy)", make_file, "kept.npy", type="primary", **options)
         st.download_button("Keys (.txt)", partial(make_file, "txt"), "kept.txt", **options)
-    media = audit.ask("media kept", count_kept_media, rules, version=version)
+    several = audit.ask("several captions", has_several_captions)
+    media = audit.ask("media kept", count_kept_media, rules, version=version) if several else effects.kept
     st.caption(f"The subset lists the uids of {effects.kept:,} pairs; the keys are those of their {media:,} media.")
     if sources := audit.ask("kept sources", describe_kept_sources, rules, version=version):
         st.caption(start_sentence(sources))

@@ -23,7 +23,8 @@ ENOUGH = 12 * 2**30  # bytes that must be free before pandas may read everything
 LIMIT = "read the kept rows"  # their exported columns and nothing else: the lower limit of an export to .parquet
 BARE = "read and write bytes"  # as many as an export to .parquet; its "rows" are bytes
 WRITTEN = 0.22  # bytes of that export per byte of samples/
-TASKS = ("summary", "histogram", "worst 100", "filter to .npy", "filter to .parquet", LIMIT, BARE)
+AGAIN = "summary, again"  # the rows of its costly query are stored by then
+TASKS = ("summary", AGAIN, "histogram", "worst 100", "filter to .npy", "filter to .parquet", LIMIT, BARE)
 
 
 def ours(task: str, path: str, out: str) -> int:
@@ -31,7 +32,7 @@ def ours(task: str, path: str, out: str) -> int:
     from auditor.python_api import Audit
 
     audit = Audit(path)
-    if task == "summary":
+    if task in ("summary", AGAIN):
         return audit.summary().rows
     if task == "histogram":
         return audit.histogram("similarity").total
@@ -46,7 +47,7 @@ def ours(task: str, path: str, out: str) -> int:
 
 def read_kept(path: str) -> int:
     """Decode the exported columns of the rows that the filter keeps with the same engine; returns their number."""
-    from auditor.audit_folder.audit_files import find_empty_columns
+    from auditor.keep.export import find_empty_columns
     from auditor.keep.kept_rows import KeptRows
     from auditor.query.database import AuditDatabase
     from auditor.query.rules import Rules
@@ -54,7 +55,7 @@ def read_kept(path: str) -> int:
 
     with AuditDatabase(path) as database:
         kept = KeptRows(database, Rules.of(**RULES))
-        empty = find_empty_columns(database.files)
+        empty = find_empty_columns(database)
         columns = ", ".join(f"count({quote_name(column)})" for column in database.columns if column not in empty)
         query = f"SELECT count(*) AS n, {columns} FROM reviewed AS samples WHERE {kept.condition}"
         found: int = database.rows(query)[0]["n"]
@@ -154,7 +155,9 @@ def main(rows: int) -> None:
 
     path = made_audit(rows)
     load = os.getloadavg()[0]
-    found = {task: measure(task, path) for task in TASKS}
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["XDG_STATE_HOME"] = state  # nothing is stored yet
+        found = {task: measure(task, path) for task in TASKS}
     wait = free_bytes() < ENOUGH * rows / ROWS
     pandas = {"failed": "not run: too little free memory"} if wait else measure("pandas", path)
     table = [row(task, found[task], pandas) for task in TASKS]

@@ -81,6 +81,7 @@ def test_keep_top_is_exact(audit: Audit, table: pa.Table, by: str, low_is_good: 
 
 def test_keep_top_of_nothing_and_of_text(audit: Audit) -> None:
     assert audit.keep(keep_top="0.001%", by="similarity").count == 0
+    assert audit.keep(keep_top=777, by="mismatch").count == 777  # FALSE comes before TRUE
     with pytest.raises(QueryError, match="numbers"):
         audit.keep(keep_top="10%", by="caption")
     with pytest.raises(QueryError, match="did you mean similarity"):

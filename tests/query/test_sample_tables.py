@@ -3,9 +3,12 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +20,8 @@ from auditor.query.database import AuditDatabase
 from auditor.query.row_queries import count_matching_rows
 from auditor.query.rules import Rules
 from auditor.query.sample_tables import LAST_READ, NUMBERS, REMEMBERED, MemoryColumns
+from auditor.query.summary import summarize_audit
+from auditor.report.findings import find_findings
 from auditor.schema import RULES as LIMITED
 from tests.support.synthetic import write_audit
 
@@ -77,7 +82,8 @@ def test_only_what_needs_them_asks_the_files(held: Audit) -> None:
     assert held.database.table("similarity < 0.2", '"p_mismatch"') == "in_memory AS samples"
     assert held.database.table("mismatch AND kind = 'image'") == "in_memory AS samples"
     assert held.database.table("contains(lower(caption), 'dog')") == "in_memory AS samples"
-    for wide in ("media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
+    assert held.database.table("CASE WHEN mismatch THEN 1 END") == "in_memory AS samples"
+    for wide in ('samples."end" > 3', "media_path = 'x'", "UID = 'x'", "COLUMNS(*) IS NULL", "upper(\"key\") = 'A'"):
         assert held.database.table(wide) == "measured AS samples"
     assert held.database.table("review = 'bad'") == "reviewed AS samples"
 
@@ -234,3 +240,55 @@ def test_a_row_is_found_by_its_uid(stored: Audit, held: Audit) -> None:
 def test_every_column_that_a_slider_limits_is_in_memory() -> None:
     """A move of one asks several questions, each of which would read all files."""
     assert {column.name for column in LIMITED.values()} <= {*NUMBERS}
+
+
+def change_first_file(folder: Path) -> None:
+    file = folder / "samples" / "00000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(
+        table.set_column(table.column_names.index("similarity"), "similarity", pa.nulls(len(table), pa.float32())), file
+    )
+
+
+def test_rows_of_costly_queries_are_stored_until_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read from the state folder is what the files say, for the same thresholds and files alone."""
+    monkeypatch.setattr("auditor.query.sample_tables.LEAST_SECONDS", 0.0)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = write_audit(tmp_path / "audit", 600, 200)
+    sql = "SELECT mismatch, count(*) AS n, avg(similarity) AS mean FROM measured GROUP BY mismatch ORDER BY mismatch"
+
+    def fetch_rows(**options: Any) -> tuple[list[dict[str, Any]], int]:
+        """The rows, as computed without a store, and the number of queries of a second database."""
+        with AuditDatabase(folder, **options) as naive, AuditDatabase(folder, **options) as database:
+            count_queries = Mock(side_effect=naive.rows)
+            monkeypatch.setattr(database, "rows", count_queries)
+            rows = database.stored_rows("test", sql)
+            assert rows == naive.rows(sql)
+            return rows, count_queries.call_count
+
+    first, count = fetch_rows()
+    assert (count, fetch_rows()) == (1, (first, 0))
+    assert fetch_rows(thresholds={"mismatch": 0.9})[1] == 1
+    assert fetch_rows() == (first, 1)
+    change_first_file(folder)
+    changed, count = fetch_rows()
+    assert changed != first and (count, fetch_rows()) == (1, (changed, 0))
+    for damaged in ("[]", "{", '{"version": 1, "rows": []}'):
+        for file in (tmp_path / "state").rglob("*.test.json"):
+            file.write_text(damaged)
+        assert fetch_rows() == (changed, 1)
+    with AuditDatabase(folder) as database:
+        answers = [summarize_audit(database).to_dict(), find_findings(database).to_dict()]
+    with AuditDatabase(folder) as database:
+        monkeypatch.setattr(database.sandbox, "rows", refuse_costly_queries(database.sandbox.rows))
+        assert [summarize_audit(database).to_dict(), find_findings(database).to_dict()] == answers
+
+
+def refuse_costly_queries(rows: Callable[[str], Any]) -> Callable[[str], Any]:
+    def answer(sql: str) -> Any:
+        assert "rule_mask" not in sql and "GROUP BY status, kind" not in sql
+        return rows(sql)
+
+    return answer

@@ -484,3 +484,8 @@ def test_an_audit_that_is_open_at_exit_leaves_no_lines_on_the_terminal(tmp_path:
     script = f"from auditor.python_api import Audit\naudit = Audit({str(path)!r})\nprint(audit.count())"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "200", "")
+
+
+def test_settings_hold_in_every_session(audit: Audit) -> None:
+    settings = "current_setting('parquet_metadata_cache') AS a, NOT current_setting('python_enable_replacements') AS b"
+    assert audit.database.sandbox.rows(f"SELECT {settings}") == [{"a": True, "b": True}]
