@@ -15,13 +15,11 @@ from PIL import Image
 
 from model.pixels import (
     MAX_INTERMEDIATE,
-    DecodeError,
     DecodeLimits,
     Pixels,
     PixelSpec,
     Size,
     center_offset,
-    check_pixel_count,
     compute_resized_size,
     crop_or_pad,
     decode_image,
@@ -30,7 +28,7 @@ from model.pixels import (
 )
 
 try:
-    from simplejpeg import decode_jpeg
+    from simplejpeg import decode_jpeg, decode_jpeg_header
 except ImportError:  # some systems have no wheel: there Pillow decodes everything, to the same pixels
     decode_jpeg = None
 
@@ -38,6 +36,9 @@ except ImportError:  # some systems have no wheel: there Pillow decodes everythi
 # 0.999. At 1.5 times the target size, where most thumbnailers stop, it falls to 0.997.
 OVERSAMPLING = 3
 SCALES = (8, 4, 2)
+PLAIN_COLORS = ("Gray", "RGB", "YCbCr")
+START_OF_SCAN = 0xDA
+PLAIN_MARKERS = {0xC0, 0xC1, 0xC2, 0xC4, 0xDB, 0xDD, 0xFE, START_OF_SCAN, *range(0xE0, 0xF0)}  # with a length
 KERNELS: dict[str, Any] = {
     "bicubic": torch.ops.aten._upsample_bicubic2d_aa.default,
     "bilinear": torch.ops.aten._upsample_bilinear2d_aa.default,
@@ -59,20 +60,37 @@ def decode_plain_jpeg(data: bytes, spec: PixelSpec, limits: DecodeLimits) -> tup
     if decode_jpeg is None or data[:2] != b"\xff\xd8" or len(data) > limits.max_bytes:
         return None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data), formats=("JPEG",)) as header:
-                check_pixel_count(header.size, limits)
-                if header.mode not in ("L", "RGB") or read_orientation(header) != 1:
-                    return None
-                width, height = header.size
+        height, width, colors, _ = decode_jpeg_header(data)
+        is_rotated = may_be_rotated(data) and read_jpeg_orientation(data) != 1
+        if is_rotated or colors not in PLAIN_COLORS or width * height > limits.max_pixels:
+            return None
         scale = choose_reduction(spec, (width, height))
         # Rounded up like in libjpeg: this is the smallest acceptable size.
         return decode_jpeg(data, min_height=-(-height // scale), min_width=-(-width // scale)), (width, height)
-    except DecodeError:
-        raise
     except Exception:  # Pillow decides whether the file is corrupt, and reports why
         return None
+
+
+def may_be_rotated(data: bytes) -> bool:
+    """Whether a JPEG has EXIF before its pixels, or anything unusual that only Pillow should read.
+
+    It follows the segments as Pillow does, at a tenth of its cost.
+    """
+    position = 2
+    while len(start := data[position : position + 8]) == 8 and start[0] == 0xFF and start[1] in PLAIN_MARKERS:
+        if start[1] == START_OF_SCAN:
+            return False
+        if start[4:] == b"Exif":
+            return True
+        position += 2 + int.from_bytes(start[2:4], "big")
+    return True
+
+
+def read_jpeg_orientation(data: bytes) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as header:
+            return read_orientation(header)
 
 
 def choose_reduction(spec: PixelSpec, size: Size) -> int:
@@ -90,18 +108,15 @@ def fit_pixels(spec: PixelSpec, pixels: Pixels, target: Size) -> Pixels:
     # torch warns of read-only arrays, even though it does not write here.
     source = torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())
     kernel = KERNELS[spec.kernel]
+    y, x = center_offset(target[1], spec.size[0]), center_offset(target[0], spec.size[1])
+    is_cropped = y >= 0 and x >= 0  # then what is to the right of the center and below it is not computed
+    size = [y + spec.size[0], x + spec.size[1]] if is_cropped else [target[1], target[0]]
     try:
         # (1, 3, H, W) with the channels last in memory: the kernel is slower if it has to convert to planes.
-        resized = kernel(source[None].permute(0, 3, 1, 2), [target[1], target[0]], False, None, None)
+        scales = target[1] / height, target[0] / width
+        resized = kernel(source[None].permute(0, 3, 1, 2), size, False, *scales).permute(0, 2, 3, 1)[0].numpy()
     except RuntimeError as error:  # torch raises no other type for a failed allocation
         raise MemoryError(str(error)) from error
-    return crop_or_pad_pixels(spec, resized.permute(0, 2, 3, 1)[0].numpy())
-
-
-def crop_or_pad_pixels(spec: PixelSpec, resized: Pixels) -> Pixels:
-    """The center of `spec.size`, padded if the pixels are fewer."""
-    height, width = spec.size
-    y, x = center_offset(resized.shape[0], height), center_offset(resized.shape[1], width)
-    if y < 0 or x < 0:
-        return np.asarray(crop_or_pad(Image.fromarray(resized), spec.size, spec.padding))
-    return np.ascontiguousarray(resized[y : y + height, x : x + width])
+    if is_cropped:
+        return np.ascontiguousarray(resized[y:, x:])
+    return np.asarray(crop_or_pad(Image.fromarray(resized), spec.size, spec.padding))

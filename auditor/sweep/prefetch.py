@@ -7,19 +7,20 @@ for a sixteenth of the budget, or after `WAKE_SECONDS`.
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 WAKE_ITEMS = 16
 WAKE_SECONDS = 0.01
 
 
-class Prefetch(Generic[T]):
+class Prefetch(Iterator[T]):
     """Iterates over `source` while a thread produces the next items. `close` stops the thread and the source."""
 
     def __init__(self, source: Generator[T, None, None], weigh: Callable[[T], int], budget: int):
         self.source, self.weigh, self.budget = source, weigh, budget
         self.items: deque[tuple[T, int]] = deque()
+        self.taken: deque[T] = deque()  # by the consumer, who has not used them yet
         self.held = 0
         self.finished = self.closed = False
         self.error: BaseException | None = None
@@ -55,14 +56,19 @@ class Prefetch(Generic[T]):
                 self.changed.notify_all()
         return True
 
-    def __iter__(self) -> Iterator[T]:
-        while batch := self._take():
-            for item, _ in batch:
-                yield item
-        if self.error is not None:
-            raise self.error
+    @property
+    def has_item(self) -> bool:
+        """Whether the next item is there, so that nobody has to wait for it."""
+        return bool(self.taken or self.items)
 
-    def _take(self) -> list[tuple[T, int]]:
+    def __next__(self) -> T:
+        if not self.taken:
+            self.taken.extend(self._take())
+        if self.taken:
+            return self.taken.popleft()
+        raise self.error or StopIteration
+
+    def _take(self) -> list[T]:
         """Wait for items; return some, nothing at the end."""
         with self.changed:
             while not self.items and not self.finished:
@@ -70,7 +76,7 @@ class Prefetch(Generic[T]):
             batch = [self.items.popleft() for _ in range(min(len(self.items), self._count_next()))]
             self.held -= sum(weight for _, weight in batch)
             self.changed.notify_all()
-        return batch
+        return [item for item, _ in batch]
 
     def _count_next(self) -> int:
         """How many items are taken at once: few, if they are large, because those taken do not count as held."""
@@ -80,7 +86,7 @@ class Prefetch(Generic[T]):
         """Stop producing and wait for the thread; return the items that were produced but never consumed."""
         with self.changed:
             self.closed = True
-            unused = [item for item, _ in self.items]
+            unused = [*self.taken, *(item for item, _ in self.items)]
             self.items.clear()
             self.changed.notify_all()
         self.thread.join()

@@ -6,6 +6,7 @@ shards, so a shard's file does not depend on what was swept before it, in which 
 """
 
 import errno
+import gc
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,7 @@ from auditor.sweep.sweep_events import (
     DecodeEvent,
     FramePart,
     OpenedShard,
+    ReadSample,
     SamplePiece,
     ShardEnd,
     ShardFailure,
@@ -41,6 +43,8 @@ from auditor.sweep.sweep_events import (
 from auditor.workers.decoder_pool import Decoded, DecoderPool, SpanStream
 from model.backbone import Backbone
 
+SampleTask = tuple[DecodedSample | ReadSample, bytes | SpanStream | None, Kind]
+ReadTask = SampleTask | tuple[DecodeEvent, None, Kind]
 AHEAD = 256 * 2**20  # bytes of decoded pixels that wait for the encoder
 OUTAGES = (errno.EBUSY, errno.EREMOTEIO)  # 503 and 500 of S3
 PUBLISHING = 2  # finished files that are moved to storage at once
@@ -58,11 +62,14 @@ class Sweeper:
         self.pool = config.open_decoder_pool(backbone.pixels, config.decoders)
 
     def __enter__(self) -> "Sweeper":
+        # A search of all objects of torch and the model for garbage would stop every thread for 0.05 to 0.2 seconds.
+        gc.freeze()
         self.pool.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.pool.__exit__(*error)
+        gc.unfreeze()
 
     def sweep(self, shards: Iterable[Shard], watch: Watch = lambda rows, errors: None) -> Iterator[ShardReport]:
         """Sweep shards in order; report each when its file is in place."""
@@ -88,31 +95,53 @@ class Sweeper:
                 if isinstance(unused, OpenedShard):
                     unused.closing.close()
 
-    def _decode(self, opened_shards: Iterable[OpenedShard | ShardFailure]) -> Generator[DecodeEvent, None, None]:
+    def _decode(self, opened_shards: Prefetch[OpenedShard | ShardFailure]) -> Generator[DecodeEvent, None, None]:
         """Yield the decoded samples of the shards in order, with an event at the start and the end of each shard."""
         for opened in opened_shards:
-            changed = yield from self._decode_once(opened)
+            unfinished: deque[str] = deque()
+            try:
+                with closing(self._read_shards(opened, opened_shards, unfinished)) as tasks:
+                    for event, result in self.pool.map(tasks, side_work=hash_medium):
+                        if isinstance(event, ShardEnd | ShardFailure):
+                            unfinished.popleft()
+                        yield from complete_event(event, result)
+            except (AuditorError, OSError) as error:  # of the decoders; those of reading are events
+                yield from (ShardFailure(shard, str(error)) for shard in unfinished)
+
+    def _read_shards(
+        self, opened: OpenedShard | ShardFailure, shards: Prefetch[OpenedShard | ShardFailure], names: deque[str]
+    ) -> Generator[ReadTask, None, None]:
+        """Read a shard, and the next ones as long as they are open by then; append their names.
+
+        So decoders do not run out of files at the end of a shard, and their results never wait for a download.
+        """
+        while True:
+            names.append(opened.shard if isinstance(opened, ShardFailure) else opened.source.name)
+            changed = yield from self._read_once(opened)
             for _ in range(READINGS - 1):
                 if changed is not None:
                     changed = skip_swept_samples(self.folder, changed, self.settings)
-                    changed = yield from self._decode_once(open_shard(changed))
+                    changed = yield from self._read_once(open_shard(changed))
             if changed is not None:
-                yield ShardFailure(changed.name, CHANGED)
+                yield ShardFailure(changed.name, CHANGED), None, "image"
+            if not shards.has_item:
+                return
+            opened = next(shards)
 
-    def _decode_once(self, opened: OpenedShard | ShardFailure) -> Generator[DecodeEvent, None, Shard | None]:
-        """Decode a shard. Returns it if it has changed since it was opened: then its events must be discarded."""
+    def _read_once(self, opened: OpenedShard | ShardFailure) -> Generator[ReadTask, None, Shard | None]:
+        """Read a shard. Returns it if it has changed since it was opened: then its events must be discarded."""
         if isinstance(opened, ShardFailure):
-            yield opened
+            yield opened, None, "image"
             return None
         shard, contents = opened.source, opened.contents
         with opened.closing:
             own_uids = any(sample.uid for sample in contents.samples)
             problems = tuple(contents.problems)
             keys, mask = len(contents.samples), contents.old_row_mask
-            yield ShardStart(shard.name, opened.fingerprint, keys, problems, own_uids, mask)
+            yield ShardStart(shard.name, opened.fingerprint, keys, problems, own_uids, mask), None, "image"
             end: DecodeEvent = ShardEnd()
             try:
-                yield from decode_samples(contents, self.pool, self.config.context)
+                yield from read_samples(contents, self.config.context)
             except (AuditorError, OSError) as error:
                 end = ShardFailure(shard.name, str(error))
             try:
@@ -120,7 +149,7 @@ class Sweeper:
                     return shard
             except (AuditorError, OSError) as error:  # the shard was removed in the meantime
                 end = ShardFailure(shard.name, str(error))
-            yield end
+            yield end, None, "image"
         return None
 
     def _encode(self, events: Iterable[SweepEvent], watch: Watch) -> Generator[Callable[[], ShardReport], None, None]:
@@ -170,52 +199,51 @@ def open_shard(shard: Shard) -> OpenedShard | ShardFailure:
         return ShardFailure(shard.name, str(error))
 
 
-def decode_samples(opened: OpenShard, pool: DecoderPool, context: float) -> Iterator[FramePart | DecodedSample]:
-    """Yield every sample of a shard in order, decoded or with its problem; frames of spans come before it in parts."""
-    for sample, media_digest, result in decode_media(opened, pool, context):
-        if isinstance(result, SpanStream):
-            with closing(result):
-                yield from (FramePart(pixels) for pixels in result)
-                yield DecodedSample(sample, media_digest, result.result())
-        else:
-            yield DecodedSample(sample, media_digest, result)
-
-
 def decode_each_span(opened: OpenShard, pool: DecoderPool) -> Iterator[DecodedSample]:
     """Yield every sample of a shard in order, decoded or with its problem; each span of a video is its own sample."""
     samples = [span_sample for sample in opened.samples for span_sample in split_by_span(sample)]
-    for sample, media_digest, result in decode_media(replace(opened, samples=samples), pool):
-        yield DecodedSample(sample, media_digest, result.collect() if isinstance(result, SpanStream) else result)
+    for sample, result in pool.map(read_samples(replace(opened, samples=samples)), side_work=hash_medium):
+        medium = result.collect() if isinstance(result, SpanStream) else result
+        yield sample if isinstance(sample, DecodedSample) else sample.complete(medium)
 
 
-def decode_media(
-    opened: OpenShard, pool: DecoderPool, context: float = 0.0
-) -> Iterator[tuple[Sample, str | None, Decoded | Problem | SpanStream]]:
-    """Yield (sample, digest, result) for every sample of a shard; the result is a stream if the sample has spans."""
-    decodable = (sample for sample in opened.samples if sample.problem is None)
-    results = pool.map(_make_task(opened, sample, context) for sample in decodable)
-    for sample in opened.samples:
-        if sample.problem is not None:
-            yield sample, None, sample.problem
-            continue
-        media_digest, result = next(results)
-        if isinstance(media_digest, Problem):
-            yield sample, None, media_digest
-        else:
-            yield sample, media_digest, result
+def read_samples(opened: OpenShard, context: float = 0.0) -> Iterator[SampleTask]:
+    """Yield every sample of a shard, with what to decode unless the sample has a problem, and its kind."""
+    return (read_sample(opened, sample, context) for sample in opened.samples)
 
 
-def _make_task(opened: OpenShard, sample: Sample, context: float) -> tuple[str | Problem, bytes | SpanStream, Kind]:
-    """The digest of a medium's bytes, or why they cannot be read; what to decode, and its kind."""
+def read_sample(opened: OpenShard, sample: Sample, context: float) -> SampleTask:
+    if sample.problem is not None:
+        return DecodedSample(sample, None, sample.problem), None, "image"
     assert sample.media is not None  # a sample without a medium has a problem
     try:
         data = opened.read(sample.media)
     except (AuditorError, OSError) as error:
         if is_outage(error):
             raise
-        return Problem("missing_media", str(error)), b"", sample.media.kind
-    task = SpanStream(data, sample.spans, context) if sample.spans else data
-    return digest(data), task, sample.media.kind
+        return DecodedSample(sample, None, Problem("missing_media", str(error))), None, "image"
+    if sample.spans:
+        return ReadSample(sample, digest(data)), SpanStream(data, sample.spans, context), sample.media.kind
+    return ReadSample(sample), data, sample.media.kind
+
+
+def hash_medium(event: DecodeEvent | ReadSample, data: bytes) -> None:
+    assert isinstance(event, ReadSample)  # other events have no file
+    event.digest = digest(data)
+
+
+def complete_event(
+    event: DecodeEvent | ReadSample, result: Decoded | Problem | SpanStream | None
+) -> Iterator[DecodeEvent]:
+    """Yield an event, or a sample with its result; frames of spans come before it in parts."""
+    if not isinstance(event, ReadSample):
+        yield event
+    elif isinstance(result, SpanStream):
+        with closing(result):
+            yield from (FramePart(pixels) for pixels in result)
+            yield event.complete(result.result())
+    else:
+        yield event.complete(result)
 
 
 def is_outage(error: BaseException | None) -> bool:

@@ -70,6 +70,18 @@ class DecodedSample:
         return frames
 
 
+@dataclass(slots=True)
+class ReadSample:
+    """A sample whose medium is being decoded."""
+
+    sample: Sample
+    digest: str | None = None  # of its bytes; a thread of the decoder pool computes it meanwhile
+
+    def complete(self, medium: Decoded | Problem | None) -> DecodedSample:
+        assert medium is not None  # there was a file to decode
+        return DecodedSample(self.sample, self.digest, medium)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplePiece:
     """Samples whose frames came before, with the rows and the tokens that describe them."""

@@ -123,12 +123,16 @@ class DecoderPool:
         return [decoder.pid for decoder in self._decoders if decoder.pid is not None]
 
     def map(
-        self, tasks: Iterable[tuple[T, bytes | Problem | S, Kind]], lookahead: int | None = None
+        self,
+        tasks: Iterable[tuple[T, bytes | Problem | S, Kind]],
+        lookahead: int | None = None,
+        side_work: Callable[[T, bytes], None] = lambda tag, data: None,
     ) -> Iterator[tuple[T, Decoded | Problem | S]]:
-        """Yield results in the order of `tasks`, reading at most `lookahead` tasks ahead.
+        """Yield results in the order of `tasks`, as soon as they are there, reading at most `lookahead` tasks ahead.
 
         The kind is only a guess at the size of the result: the content decides. A task with a problem or None instead
-        of a file gets it back in its turn. So does a `SpanStream`, whose decoding has started by then.
+        of a file gets it back in its turn. So does a `SpanStream`, whose decoding has started by then. `side_work`
+        gets each file in a thread that would only wait for the decoder.
         """
         lookahead = max(256, LOOKAHEAD * BATCH_FILES * len(self._decoders)) if lookahead is None else lookahead
         size = min(BATCH_FILES, max(1, lookahead // (LOOKAHEAD * len(self._decoders))))
@@ -139,7 +143,8 @@ class DecoderPool:
                 if isinstance(data, bytes):
                     if batch.files and (len(batch.files) >= size or batch.size + len(data) > HALF):
                         batch = self._send_batch(batch)
-                    waiting, cost = self._add_file(data, batch), len(data) + self._result_bytes[kind]
+                    waiting = self._add_file(data, batch, partial(side_work, tag, data))
+                    cost = len(data) + self._result_bytes[kind]
                 else:
                     waiting, cost = (data, None), 0
                     if isinstance(
@@ -149,7 +154,7 @@ class DecoderPool:
                         cost = self._start_stream(data)
                 pending.append((tag, cost, waiting))
                 held += cost
-                while pending and (len(pending) > lookahead or held > HELD_BYTES):
+                while pending and (len(pending) > lookahead or held > HELD_BYTES or is_ready(pending[0][2][0])):
                     tag, cost, waiting = pending.popleft()
                     held -= cost
                     if waiting[0] is batch:
@@ -163,11 +168,13 @@ class DecoderPool:
             for _, _, (source, _) in pending:
                 cancel_decoding(source)
 
-    def _add_file(self, data: bytes, batch: DecodeBatch) -> "Pending":
+    def _add_file(self, data: bytes, batch: DecodeBatch, side_work: Callable[[], None]) -> "Pending":
         """Start a file that is large or a video; a small picture goes into the batch."""
         if len(data) > min(HALF, self.limits.max_bytes) or is_video(data):
-            return self.submit(data), None
-        batch.add(data)
+            future = self.submit(data)
+            side_work()
+            return future, None
+        batch.add(data, side_work)
         return batch, len(batch.files) - 1
 
     def _send_batch(self, batch: DecodeBatch) -> DecodeBatch:
@@ -260,6 +267,8 @@ def send_batch(decoder: Decoder, batch: DecodeBatch) -> None:
     if batch.future.set_running_or_notify_cancel():
         try:
             decoder.send(batch)
+            for work in batch.side_work:
+                work()
         except Exception as error:
             batch.future.set_exception(error)
 
@@ -270,6 +279,12 @@ def settle(future: Future[T], compute: Callable[[], T]) -> None:
         future.set_result(compute())
     except Exception as error:
         future.set_exception(error)
+
+
+def is_ready(source: Any) -> bool:
+    """Whether a result can be had without waiting. A stream never is: its reader waits for each part."""
+    future = source.future if isinstance(source, DecodeBatch) else source
+    return future.done() if isinstance(future, Future) else not isinstance(future, SpanStream)
 
 
 def get_result(source: Any, number: int | None) -> Any:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -78,9 +78,11 @@ class DecodeBatch:
     files: list[bytes] = field(default_factory=list)
     future: "Future[list[Decoded | Problem]]" = field(default_factory=Future)
     size: int = 0  # bytes
+    side_work: list[Callable[[], None]] = field(default_factory=list)  # for the thread that waits for the results
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes, side_work: Callable[[], None]) -> None:
         self.files.append(data)
+        self.side_work.append(side_work)
         self.size += len(data)
 
 

@@ -43,14 +43,16 @@ def describe_pixels(frames: Pixels) -> tuple[PixelFacts, bytes]:
     """
     middle, measured = len(frames) // 2, range(0, len(frames), -(-len(frames) // MAX_FRAMES))
     lumas = {number: compute_luma(frames[number]) for number in {middle, *measured}}
-    facts = [_measure_frame(frames[number], lumas[number]) for number in measured]
-    thumbnail = _open_luma(lumas[middle]).resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX)
+    images = {number: open_luma(luma) for number, luma in lumas.items()}
+    facts = [_measure_frame(frames[number], lumas[number], images[number]) for number in measured]
+    thumbnail = images[middle].resize((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.BOX)
     return PixelFacts(*(facts[0] if len(facts) == 1 else np.median(facts, axis=0).tolist())), thumbnail.tobytes()
 
 
-def _open_luma(values: Pixels) -> Image.Image:
+def open_luma(values: Pixels) -> Image.Image:
+    """Return an image that shares the memory of contiguous values (H, W)."""
     height, width = values.shape
-    return Image.frombuffer("L", (width, height), np.ascontiguousarray(values), "raw", "L", 0, 1)
+    return Image.frombuffer("L", (width, height), values, "raw", "L", 0, 1)
 
 
 def compute_luma(frame: Pixels) -> Pixels:
@@ -59,12 +61,14 @@ def compute_luma(frame: Pixels) -> Pixels:
     return values.astype(np.uint8).reshape(frame.shape[:-1])
 
 
-def _measure_frame(frame: Pixels, luma: Pixels) -> tuple[float, ...]:
-    counts = count_levels(luma)
+def _measure_frame(frame: Pixels, luma: Pixels, image: Image.Image) -> tuple[float, ...]:
+    counts = count_levels(image)
     share = counts / luma.size
     brightness = float(share @ LEVELS)
+    low, high = find_percentiles(counts, [0.01, 0.99])
+    (edge,) = find_percentiles(count_levels(open_luma(measure_steps(luma))), [EDGE])
     return (
-        measure_sharpness(luma, counts),
+        edge / max(high - low, 5),  # 0 blurred, 1 a hard edge
         brightness,
         float(share[:DARK].sum()),
         float(share[BRIGHT:].sum()),
@@ -73,13 +77,6 @@ def _measure_frame(frame: Pixels, luma: Pixels) -> tuple[float, ...]:
         measure_colorfulness(frame[::2, ::2]),
         measure_border_share(luma),
     )
-
-
-def measure_sharpness(luma: Pixels, counts: npt.NDArray[np.int64]) -> float:
-    """Return the steepest luma steps between neighboring pixels over the luma range: 0 blurred, 1 a hard edge."""
-    steps = count_levels(measure_steps(luma))
-    low, high = find_percentile(counts, 0.01), find_percentile(counts, 0.99)
-    return find_percentile(steps, EDGE) / max(high - low, 5)
 
 
 def measure_steps(luma: Pixels) -> Pixels:
@@ -95,14 +92,15 @@ def measure_steps(luma: Pixels) -> Pixels:
     return steps
 
 
-def count_levels(values: Pixels) -> npt.NDArray[np.int64]:
+def count_levels(image: Image.Image) -> npt.NDArray[np.int64]:
     """Return how often each of the 256 values occurs, three times as fast as `np.bincount`, which converts to int64."""
-    return np.array(_open_luma(values).histogram())
+    return np.array(image.histogram())
 
 
-def find_percentile(counts: npt.NDArray[np.int64], share: float) -> int:
-    """Return the value that this share of the counted values does not exceed."""
-    return int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
+def find_percentiles(counts: npt.NDArray[np.int64], shares: list[float]) -> list[int]:
+    """Return the values that these shares of the counted values do not exceed."""
+    cumulative = counts.cumsum()
+    return cumulative.searchsorted(np.array(shares) * cumulative[-1]).tolist()  # type: ignore[no-any-return]
 
 
 def measure_entropy(share: npt.NDArray[np.float64]) -> float:
@@ -113,14 +111,14 @@ def measure_entropy(share: npt.NDArray[np.float64]) -> float:
 
 def measure_colorfulness(frame: Pixels) -> float:
     """Return Hasler and Suesstrunk's measure over 255: 0 for gray, above 0.3 for vivid colors."""
-    red, green, blue = (frame[..., channel].astype(np.float32).ravel() for channel in range(3))
-    first = red - green
-    second = (red + green) / 2 - blue
+    red, green, blue = (frame[..., channel].astype(np.int16) for channel in range(3))
+    first = (red - green).astype(np.float32).ravel()
+    second = (red + green - 2 * blue).astype(np.float32).ravel()  # twice the measure's second axis
     means = first.mean(), second.mean()
     first -= means[0]
     second -= means[1]
-    spread = np.sqrt((first @ first + second @ second) / first.size)
-    return float((spread + 0.3 * np.hypot(*means)) / 255)
+    spread = np.sqrt((first @ first + second @ second / 4) / first.size)
+    return float((spread + 0.3 * np.hypot(means[0], means[1] / 2)) / 255)
 
 
 def measure_border_share(luma: Pixels) -> float:

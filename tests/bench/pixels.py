@@ -3,9 +3,10 @@
 Prints processor time of this process on one thread, the three in turns. Then the cosine of the embeddings to the exact
 ones (by the small real model, if available), and how many images per second all cores deliver to an encoder that costs
 nothing, by wall time and by processor time (which depends less on the load of the machine), from tar, folder and S3.
+`decoder` measures one decoder process beside bare decoding.
 `slept` replaces decoding by sleeping: what one reading process delivers if decoding takes none of its processor.
 
-    python -m tests.bench.pixels [rates] [cosines] [fed] [slept]
+    python -m tests.bench.pixels [rates] [cosines] [fed] [decoder] [slept]
 """
 
 import io
@@ -37,6 +38,7 @@ from auditor.corpus.open_corpus import open_corpus
 from auditor.sweep.sweep import Sweeper
 from auditor.sweep.sweep_config import SweepConfig
 from auditor.workers import fork_server
+from auditor.workers.decoder_pool import DecoderPool
 from model import fast_pixels, pixels
 from model.backbone import Backbone, load_backbone
 from model.pixels import DecodeLimits, PixelSpec
@@ -269,9 +271,37 @@ def fed(
     }
 
 
-def slept(decoders: int, seconds: float = SLEEP, most: int = 12_000) -> dict[str, object]:
-    """Images per second through one reading process from decoders that sleep instead of decoding."""
-    count = min(most, int(4 * decoders / seconds))
+def decoder_costs(size: tuple[int, int], count: int) -> dict[str, object]:
+    """Processor milliseconds per picture of a decoder process and of decoding here, in turns: the least of each."""
+    source = photos()
+    files = list(itertools.islice(itertools.cycle([mosaic(source, *size) for _ in range(24)]), count))
+    best: dict[str, float] = {}
+    with DecoderPool(SPEC, workers=1, exact=False, measure=True) as pool:
+        for turn in range(ROUNDS + 1):
+            before = [run_seconds(pid) for pid in pool.pids]
+            list(pool.map((None, data, "image") for data in files))
+            seconds = {"decoder": sum(run_seconds(pid) for pid in pool.pids) - sum(before)}
+            for name, decode in {"ours": ours, "bare": bare_torchvision, "alone": decode_alone}.items():
+                started = time.thread_time()
+                for data in files:
+                    decode(data)
+                seconds[name] = time.thread_time() - started
+            if turn:  # the first one imports
+                best = {name: min(best.get(name, value), value) for name, value in seconds.items()}
+    row = {name: round(1000 * value / count, 3) for name, value in best.items()}
+    return {"size": f"{size[0]}x{size[1]}", **row, "bare_to_decoder": round(best["bare"] / best["decoder"], 2)}
+
+
+def run_seconds(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def slept(decoders: int, seconds: float = SLEEP, most: int = 24_000) -> dict[str, object]:
+    """Images per second through one reading process from decoders that sleep instead of decoding.
+
+    It takes eight seconds or longer: the first tar is opened and the last piece is written while no decoder works.
+    """
+    count = min(most, int(8 * decoders / seconds))
     fork_server.FORK_SERVER.close()
     with tempfile.TemporaryDirectory() as place, patch.object(fork_server, "serve_fork_requests", serve_sleepers):
         root = Path(place)
@@ -291,7 +321,7 @@ def slept(decoders: int, seconds: float = SLEEP, most: int = 12_000) -> dict[str
 def main() -> None:
     warnings.simplefilter("ignore")  # torchvision's decoders are deprecated, but serve as a comparison
     torch.set_num_threads(1)
-    asked = sys.argv[1:] or ["rates", "cosines", "fed", "slept"]
+    asked = sys.argv[1:] or ["rates", "cosines", "fed", "decoder", "slept"]
     found: dict[str, list[dict[str, object]]] = {}
     if "rates" in asked:
         found["rates"] = rates()
@@ -307,6 +337,10 @@ def main() -> None:
         found["fed"] += [fed(True, (500, 375), count=1000), fed(False, (1024, 768), count=600)]
         found["fed"].append(fed(False, (2048, 1536), count=200))
         print_table(found["fed"], "images per second delivered to an encoder that costs nothing")
+    if "decoder" in asked:
+        found["decoder"] = [decoder_costs((500, 375), 400), decoder_costs((1024, 768), 96)]
+        found["decoder"].append(decoder_costs((2048, 1536), 24))
+        print_table(found["decoder"], "processor ms per picture of a decoder process and of bare decoding")
     if "slept" in asked:
         found["slept"] = [slept(decoders) for decoders in (1, 2, 8, 32)]
         print_table(found["slept"], f"images per second from decoders that sleep {1000 * SLEEP:g} ms for each")

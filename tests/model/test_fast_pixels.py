@@ -1,10 +1,12 @@
 """The fast path compared with Pillow: same errors and sizes, pixels within rounding, embeddings within 0.999."""
 
+import contextlib
 import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from model import fast_pixels, pixels
@@ -53,6 +55,22 @@ def test_every_way_of_fitting(mode: str, size: tuple[int, int], interpolation: s
         assert difference(saved(smooth(*shape), "PNG"), spec) < 0.2
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+def test_pixels_that_are_cropped_are_not_computed_and_the_others_stay_the_same(interpolation: str) -> None:
+    generator = np.random.default_rng(0)
+    for height, width in generator.integers(2, 700, (60, 2)).tolist():
+        values = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        spec = PixelSpec(size=(64, 64), interpolation=interpolation)  # type: ignore[arg-type]
+        target = pixels.compute_resized_size(spec, (width, height))
+        planes = torch.from_numpy(values)[None].permute(0, 3, 1, 2)
+        whole = fast_pixels.KERNELS[interpolation](planes, [target[1], target[0]], False, None, None)[0].permute(
+            1, 2, 0
+        )
+        y, x = pixels.center_offset(target[1], 64), pixels.center_offset(target[0], 64)
+        fitted = fast_pixels.fit_pixels(spec, values, target)
+        np.testing.assert_array_equal(fitted, whole[y : y + 64, x : x + 64].numpy())
+
+
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}])
 def test_jpegs_decode_to_the_very_same_bytes(options: dict[str, object]) -> None:
     for image in (smooth(501, 373), smooth(501, 373).convert("L")):
@@ -72,6 +90,22 @@ def test_rotated_and_unusual_files_are_decoded_by_pillow(orientation: int) -> No
     assert difference(data, PixelSpec(size=(64, 64))) < 0.1
     for mode, form in (("CMYK", "JPEG"), ("P", "PNG"), ("LA", "PNG"), ("I;16", "PNG")):
         assert difference(saved(smooth(80, 60).convert("L" if ";" in mode else "RGB").convert(mode), form)) < 0.1
+
+
+def test_pillow_reads_the_orientation_wherever_there_may_be_one() -> None:
+    exif, generator = Image.Exif(), np.random.default_rng(0)
+    exif[pixels.ORIENTATION] = 6
+    plain, rotated = (saved(smooth(40, 30), comment=b"text", **options) for options in ({}, {"exif": exif}))
+    assert not fast_pixels.may_be_rotated(plain) and fast_pixels.may_be_rotated(rotated)
+    for _ in range(500):
+        damaged = bytearray(rotated)
+        for place in generator.integers(2, 250, 2):
+            damaged[place] = generator.choice([0, 1, 255, 0xD8, 0xDA, 0xE1, generator.integers(256)])
+        with contextlib.suppress(OSError, SyntaxError):
+            if fast_pixels.read_jpeg_orientation(bytes(damaged)) != 1:
+                assert fast_pixels.may_be_rotated(bytes(damaged))
+    for end in range(len(rotated)):
+        fast_pixels.may_be_rotated(rotated[:end])
 
 
 def test_damaged_files_give_the_errors_of_pillow() -> None:

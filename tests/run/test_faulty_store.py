@@ -10,7 +10,8 @@ from auditor.corpus.open_corpus import open_corpus
 from auditor.corpus.sample import Problem
 from auditor.errors import AuditorError
 from auditor.python_api import Audit
-from auditor.sweep.sweep import _make_task
+from auditor.sweep.sweep import read_sample
+from auditor.sweep.sweep_events import DecodedSample
 from tests.support.faulty_s3 import Fault, FaultyBucket, faulty_bucket  # noqa: F401
 from tests.support.s3 import bucket, s3_endpoint  # noqa: F401
 from tests.support.stored import write_datacomp
@@ -132,7 +133,8 @@ def test_media_are_not_missing_while_the_store_is_down(faulty_bucket: FaultyBuck
     with shard.open() as opened:
         for kind in (500, 503):
             with faulty_bucket.faults.inject(Fault(kind, "a.jpg")), pytest.raises(AuditorError, match=r"media/a\.jpg"):
-                _make_task(opened, opened.samples[0], 0.0)
+                read_sample(opened, opened.samples[0], 0.0)
         with faulty_bucket.faults.inject(Fault(403, "a.jpg")):
-            problem = _make_task(opened, opened.samples[0], 0.0)[0]
-        assert isinstance(problem, Problem) and "media/a.jpg" in problem.message
+            event = read_sample(opened, opened.samples[0], 0.0)[0]
+        assert isinstance(event, DecodedSample) and isinstance(event.medium, Problem)
+        assert "media/a.jpg" in event.medium.message

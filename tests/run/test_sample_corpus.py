@@ -40,13 +40,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def swept_keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys whose media were read to be decoded."""
     keys: list[str] = []
-    make_task = sweep._make_task
+    read_sample = sweep.read_sample
 
     def record(opened: Any, sample: Any, context: float) -> Any:
         keys.append(f"{sample.shard}/{sample.key}")
-        return make_task(opened, sample, context)
+        return read_sample(opened, sample, context)
 
-    monkeypatch.setattr(sweep, "_make_task", record)
+    monkeypatch.setattr(sweep, "read_sample", record)
     monkeypatch.setattr(sampled_shards, "SHARDS", 3)
     return keys
 

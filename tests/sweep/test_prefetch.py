@@ -17,6 +17,21 @@ def test_everything_arrives_in_order() -> None:
     assert ahead.close() == []
 
 
+def test_it_is_visible_whether_the_next_item_is_there() -> None:
+    blocked = threading.Event()
+
+    def items() -> Generator[int, None, None]:
+        yield 1
+        assert blocked.wait(60)
+        yield 2
+
+    ahead = Prefetch(items(), weigh=lambda _: 1, budget=100)
+    assert next(ahead) == 1 and not ahead.has_item
+    blocked.set()
+    ahead.thread.join(60)
+    assert ahead.has_item and list(ahead) == [2] and not ahead.has_item
+
+
 def test_an_error_reaches_the_consumer_after_what_came_before_it() -> None:
     def breaks() -> Generator[int, None, None]:
         yield 1

@@ -31,6 +31,7 @@ from auditor.workers.decoder_pool import (
 )
 from auditor.workers.decoder_process import Decoder, DecodeTask
 from auditor.workers.fork_server import ForkServer
+from auditor.workers.pixel_slots import HALF
 from model import fast_pixels, pixels
 from model.video.video_decode import decode_frames
 from tests.support.clips import make_clip, make_numbered_clip, make_photo, read_number
@@ -136,6 +137,33 @@ def test_what_has_no_file_comes_back_in_its_turn(pool: DecoderPool) -> None:
     assert [tag for tag, _ in found] == [0, 1, 2, 3]
     assert found[1][1] is None and found[2][1] is gone
     assert isinstance(found[0][1], Decoded) and isinstance(found[3][1], Decoded)
+
+
+def test_side_work_gets_each_file_before_its_result_comes(pool: DecoderPool) -> None:
+    files = [make_photo(), b"no picture", make_photo() + bytes(HALF), make_clip(), b""] * 5
+    done: dict[int, bytes] = {}
+    for number, _ in pool.map(
+        ((number, data, "image") for number, data in enumerate(files)), side_work=done.setdefault
+    ):
+        assert done[number] == files[number]
+    assert len(done) == len(files)
+
+
+def test_results_do_not_wait_for_more_files(pool: DecoderPool) -> None:
+    tags: list[int] = []
+
+    def files() -> Iterator[tuple[int, bytes | None, Kind]]:
+        yield from ((number, make_photo(), "image") for number in range(9))  # a batch and the next one
+        for number in range(9, 200):
+            if tags:
+                return
+            time.sleep(0.1)
+            yield number, None, "image"
+        raise AssertionError("no result came")
+
+    for tag, _ in pool.map(files()):
+        tags.append(tag)
+    assert tags == list(range(len(tags)))
 
 
 def test_reading_ahead_is_bounded(pool: DecoderPool) -> None:

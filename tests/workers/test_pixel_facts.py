@@ -1,5 +1,6 @@
 """Pixel facts agree with their plain definitions and separate broken images from sound ones."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,23 @@ def test_facts_are_what_their_definitions_say() -> None:
     assert found.sharpness == pytest.approx(np.quantile(steps, 0.995) / spread, abs=0.03)
     counts = np.histogram(compute_luma(pixels[None]), np.arange(257))[0] / luma.size
     assert found.entropy == pytest.approx(-sum(share * np.log2(share) for share in counts if share), abs=1e-6)
+
+
+def test_facts_equal_their_plain_computation() -> None:
+    for shape in ((96, 96, 3), (33, 47, 3), (2, 2, 3)):
+        pixels = np.random.default_rng(shape[0]).integers(0, 256, shape, dtype=np.uint8)
+        found, luma = facts_of(Image.fromarray(pixels)), pixels.astype(int) @ [77, 150, 29] // 256
+        np.testing.assert_array_equal(compute_luma(pixels), luma)
+        steps = np.concatenate([np.abs(np.diff(luma, axis=axis)).ravel() for axis in (0, 1)])
+        low, high, edge = (
+            np.sort(values, axis=None)[max(0, math.ceil(share * values.size) - 1)]
+            for values, share in ((luma, 0.01), (luma, 0.99), (steps, 0.995))
+        )
+        assert found.sharpness == edge / max(high - low, 5)
+        red, green, blue = (pixels[::2, ::2, channel].astype(float) for channel in range(3))
+        axes = red - green, (red + green) / 2 - blue
+        spread, mean = math.hypot(*(axis.std() for axis in axes)), math.hypot(*(axis.mean() for axis in axes))
+        assert found.colourfulness == pytest.approx((spread + 0.3 * mean) / 255, abs=1e-6)
 
 
 def test_blurred_pictures_are_not_sharp_whatever_their_contrast() -> None:
