@@ -330,9 +330,11 @@ def write_groups(plan: SearchPlan, shards: Sequence[str], starts: Ints, edges: I
 def _read_media(plan: SearchPlan, task: tuple[str, Ints]) -> tuple[Any, Any, Any]:
     """uid, worth and, if pixels are compared, thumbnail of these media of a shard."""
     shard, rows = task
-    columns = ["uid", *list_worth_columns(plan.best), *([] if plan.rule.agreement is None else ["thumbnail"])]
+    has_pixels = plan.rule.agreement is not None
+    columns = ["uid", *list_worth_columns(plan.best), *(["thumbnail"] if has_pixels else [])]
     media = read_first_rows(plan.folder, shard, columns)[0].take(pa.array(rows))
-    return np.array(media["uid"].to_pylist(), object), compute_worth(media, plan.best), read_thumbnails(media)
+    thumbnails = read_thumbnails(media) if has_pixels else np.zeros((len(rows), 0), np.uint8)
+    return np.array(media["uid"].to_pylist(), object), compute_worth(media, plan.best), thumbnails
 
 
 def list_worth_columns(best: str) -> list[str]:
