@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.losses import compute_mean_similarities, diversity_loss, uncertainty_loss
-from model.matrix_products import use_fastest_products
+from model.matrix_products import multiply_by_onednn
 from model.model_errors import ModelError
 from model.prototype_initialization import PrototypeInitializer, choose_initial_prototypes
 from model.prototypes import HeadConfig, PrototypeHead
@@ -140,7 +140,7 @@ def standardize_target(values: Tensor) -> Tensor:
     return (centered / deviation).clamp(-4.0, 4.0).to(values.dtype)
 
 
-@use_fastest_products()
+@multiply_by_onednn()
 def fit_to_target(
     pairs: FitPairs, targets: tuple[Tensor, Tensor], config: HeadConfig, settings: FitConfig, seed: int, *, linear: bool
 ) -> PrototypeHead:

@@ -8,7 +8,7 @@ compiled code, and compiling takes longer than most audits of a hundred photos.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,17 +51,27 @@ def multiply(x: Tensor, transposed: Tensor, bias: Tensor | None = None) -> Tenso
 
 @contextmanager
 def use_fastest_products() -> Iterator[None]:
-    """Use oneDNN in this block if MKL is slow on this machine."""
+    """Use oneDNN in this block if MKL is slow on this machine; for a model, which may have attention.
+
+    Not in two threads at once: torch's fused attention, which multiplies where no mode can see it, is off in all.
+    """
     if not is_mkl_slow():
         yield
         return
     fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # torch's fused attention multiplies where no mode can see it
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with OneDnnProducts():  # type: ignore[no-untyped-call]
+        with multiply_by_onednn():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+
+
+@contextmanager
+def multiply_by_onednn() -> Iterator[None]:
+    """Use oneDNN for the products of this thread in this block if MKL is slow on this machine."""
+    with OneDnnProducts() if is_mkl_slow() else nullcontext():  # type: ignore[no-untyped-call]
+        yield
 
 
 @cache

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from model.matrix_products import use_fastest_products
+from model.matrix_products import multiply_by_onednn
 from model.similarity import combine_with_best_frame
 
 CANDIDATES = 2048  # pairs that all others are compared with
@@ -126,7 +126,7 @@ def measure_retrieval_entropy(pairs: FitPairs, scale: float, generator: torch.Ge
     columns = len(chosen) * (1 if pairs.frames is None else pairs.frames.shape[1])
     step = max(16, BLOCK_SIZE // columns)
 
-    @use_fastest_products()
+    @multiply_by_onednn()
     def reduce(compare: Callable[[Tensor], Tensor], hubs: Tensor) -> Rivals:
         blocks = torch.split(torch.arange(count, device=device), step)
         parts = [reduce_rivals(compare(rows), groups[rows], sample_groups, hubs, scale) for rows in blocks]

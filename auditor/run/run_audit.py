@@ -6,6 +6,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -232,11 +233,13 @@ def sweep_corpus(
             progress.advance(rows, errors=tally["errors"])
 
         tried = config.corpus if manifest.model["spec"] else None
-        for report in warn_if_blind(engine.sweep(corpus.shards, watch), folder, tried):
-            reports.append(report)
-            total += report.rows
-            progress.total = round(total / len(reports) * len(corpus.shards))  # estimated from the finished shards
-            progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
+        # Closed by the block: else an interrupt could be reported before the last file is in place.
+        with closing(report for report in engine.sweep(corpus.shards, watch)) as swept:
+            for report in warn_if_blind(swept, folder, tried):
+                reports.append(report)
+                total += report.rows
+                progress.total = round(total / len(reports) * len(corpus.shards))  # estimated from the finished shards
+                progress.advance(0, shards=f"{len(reports)}/{len(corpus.shards)}")
     return sorted(reports, key=lambda report: report.shard)
 
 

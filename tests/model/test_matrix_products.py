@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import matrix_products
 from model.backbone import load_backbone
-from model.matrix_products import OneDnnProducts, is_mkl_slow, use_fastest_products
+from model.matrix_products import OneDnnProducts, is_mkl_slow, multiply_by_onednn, use_fastest_products
 from tests.support.tiny_clip import write_model
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -120,3 +120,20 @@ def test_an_error_restores_the_fused_attention(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ValueError, match="stop"), use_fastest_products():
         stop()
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_products_of_a_thread_leave_the_fused_attention_of_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_products, "is_mkl_slow", lambda: True)
+    with multiply_by_onednn():
+        assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_gradients_are_those_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_products, "is_mkl_slow", lambda: True)
+    torch.manual_seed(0)
+    x, bank = torch.randn(50, 24), torch.randn(8, 24, requires_grad=True)
+    (expected,) = torch.autograd.grad((x @ bank.T).sigmoid().mean(), bank)
+    with CalledOperators() as called, multiply_by_onednn():
+        (gradient,) = torch.autograd.grad((x @ bank.T).sigmoid().mean(), bank)
+    assert "_linear_pointwise" in called.names
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-5)
