@@ -55,6 +55,22 @@ def read_facts(folder: Folder, shard: str, columns: Sequence[str]) -> pa.Table:
     return folder.read_table(name_embeddings_file(shard), columns).select(columns)
 
 
+def read_random_row_groups(
+    folder: Folder, shard: str, count: int, generator: np.random.Generator, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Read random row groups with `count` rows or more, in order: a shard may have millions of rows.
+
+    Columns that the file lacks are left out.
+    """
+    name = name_embeddings_file(shard)
+    with folder.reading(name), folder.open_table(name) as file:
+        order = generator.permutation(file.num_row_groups)
+        rows = np.cumsum([file.metadata.row_group(int(group)).num_rows for group in order])
+        groups = order[: int(np.searchsorted(rows, count)) + 1]
+        names = [column for column in columns if column in file.schema_arrow.names] if columns else None
+        return file.read_row_groups(sorted(groups.tolist()), names)
+
+
 MEDIUM_COLUMNS = ("status", "caption_index", "start", "end")
 
 

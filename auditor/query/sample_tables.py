@@ -178,7 +178,7 @@ class StoredRows:
 
     @cached_property
     def _file_facts(self) -> list[str]:
-        """What identifies the content of each file; empty if one is missing."""
+        """Path, size and times of each file; empty if a file is missing."""
         with suppress(OSError):
             files = [(path, os.stat(path)) for path in self._files.readable]
             return [f"{path} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}" for path, facts in files]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.audit_folder.embeddings import Embeddings, name_embeddings_file, parse_embeddings
+from auditor.audit_folder.embeddings import parse_embeddings, read_random_row_groups
 from auditor.audit_folder.folder import Folder
 from auditor.errors import AuditorError
 from auditor.score.pair_sample import KINDS, concatenate_pairs, select_pairs
@@ -67,7 +67,10 @@ def measure_shards(folder: Folder, shards: Mapping[str, int], count: int, seed: 
     generator = np.random.default_rng(seed)
     total = sum(shards.values())
     quotas = {shard: ceil(count * pairs / total) for shard, pairs in shards.items() if pairs}
-    parts = [(read_some_rows(folder, shard, quota, generator), quota) for shard, quota in quotas.items()]
+    parts = [
+        (parse_embeddings(read_random_row_groups(folder, shard, quota, generator)), quota)
+        for shard, quota in quotas.items()
+    ]
     kinds = {}
     for kind in KINDS:
         samples = [(select_pairs(embeddings, kind), quota) for embeddings, quota in parts]
@@ -83,16 +86,6 @@ def measure_shards(folder: Folder, shards: Mapping[str, int], count: int, seed: 
         if competence.corpus is not None:
             kinds[kind] = competence.corpus, float(competence.find_judged(reference, columns).mean())
     return SampleCompetence(kinds) if kinds else None
-
-
-def read_some_rows(folder: Folder, shard: str, count: int, generator: np.random.Generator) -> Embeddings:
-    """Read random row groups with `count` rows or more: a shard may have millions."""
-    name = name_embeddings_file(shard)
-    with folder.reading(name), folder.open_table(name) as file:
-        order = generator.permutation(file.num_row_groups)
-        rows = np.cumsum([file.metadata.row_group(int(group)).num_rows for group in order])
-        groups = order[: int(np.searchsorted(rows, count)) + 1]
-        return parse_embeddings(file.read_row_groups(sorted(groups.tolist())))
 
 
 def warn_if_blind(reports: Iterable[ShardReport], folder: Folder, corpus: str | None) -> Iterator[ShardReport]:

@@ -22,6 +22,7 @@ from auditor.audit_folder.embeddings import (
     find_medium_starts,
     name_embeddings_file,
     read_half_matrix,
+    read_random_row_groups,
     read_thumbnails,
 )
 from auditor.audit_folder.folder import Folder, StorageError
@@ -57,6 +58,7 @@ SORTED = "sorted"  # folder inside it that exists only during the search
 FILE_BYTES = 24 << 20  # records of media that are sorted into one file
 GROUP_BYTES = 48 << 20  # records of a group of cells, which a task reads at once
 SAMPLE_SHARDS = 256  # shards from which media are sampled
+EVERY_ROW = 2**62  # more than any file has
 SAMPLED_AMONG = 4  # rows that are read of a shard for each medium that is sampled
 REQUESTS = 64  # ranges of files that are read together
 WRITTEN_TOGETHER = 4096  # records
@@ -157,21 +159,16 @@ def _divide_space(plan: SearchPlan, sample: Floats, count: int, media: int, seed
 
 def _sample_media(folder: Folder, limit: int, seed: int, shard: str) -> tuple[Halves, Thumbnails]:
     """Vectors and thumbnails of at most `limit` media of a shard, at random, from as many row groups as they need."""
-    generator, name = np.random.default_rng(seed), name_embeddings_file(shard)
-    with folder.reading(name), folder.open_table(name) as file:
-        groups = generator.permutation(file.num_row_groups)
-        rows = np.cumsum([file.metadata.row_group(group).num_rows for group in groups])
-        needed = groups[: int(np.searchsorted(rows, SAMPLED_AMONG * limit)) + 1]
-        columns = [column for column in ("visual", "thumbnail") if column in file.schema_arrow.names]
-        media = _read_media_groups(file, needed, columns)
-        if not len(media):  # all others failed
-            media = _read_media_groups(file, groups, columns)
+    generator = np.random.default_rng(seed)
+    media = _read_media_rows(folder, shard, SAMPLED_AMONG * limit, generator)
+    if not len(media):  # all others failed
+        media = _read_media_rows(folder, shard, EVERY_ROW, generator)
     media = media.take(np.sort(generator.choice(len(media), min(limit, len(media)), replace=False)))
     return read_half_matrix(media["visual"], media["visual"].type.list_size), read_thumbnails(media)
 
 
-def _read_media_groups(file: "pa.parquet.ParquetFile", groups: Ints, columns: Sequence[str]) -> pa.Table:
-    table = file.read_row_groups(np.sort(groups).tolist(), columns)
+def _read_media_rows(folder: Folder, shard: str, count: int, generator: np.random.Generator) -> pa.Table:
+    table = read_random_row_groups(folder, shard, count, generator, ["visual", "thumbnail"])
     return table.filter(table["visual"].is_valid())
 
 
